@@ -62,8 +62,11 @@ class CompositeAdapter(CallableAdapter):
 
     @cached_property
     def cupy(self) -> Any:
-        """Return cupy if results can be predicted on the composite's GPU, otherwise None."""
-        if not (self.library.device.startswith("cuda") and self.spec.b is self.spec.out is SINGLE):
+        """Return cupy if results can be predicted on the composite's GPU, otherwise None.
+
+        It flushes subnormal numbers, which decide results of random rows only if there is one for each element, as in softmax.
+        """
+        if not (self.library.device.startswith("cuda") and self.spec.b is self.spec.out is SINGLE and self.columns == 1):
             return None
         try:
             import cupy

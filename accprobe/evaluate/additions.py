@@ -26,8 +26,10 @@ from accprobe.model.tree import Arithmetic, IntegerArithmetic
 _Numbers = NDArray[np.floating]
 _Ints = NDArray[np.int64]
 
-# Values that numpy adds together, and estimated seconds per addition in numpy.
-TOGETHER, OF_AN_ADDITION = 1 << 22, 1e-8
+# Values that numpy adds together, and a GPU; estimated seconds per addition in numpy.
+TOGETHER, ON_GPU, OF_AN_ADDITION = 1 << 22, 1 << 27, 1e-8
+# Most additions in turn, each of which is a few launches, for which a GPU saves time.
+IN_TURN = 256
 # Fewest outputs of a thread.
 LEAST_OUTPUTS = 64
 
@@ -45,20 +47,24 @@ class AdditionList:
         self.first, self.second = (np.array(each, np.uint32) for each in zip(*pairs, strict=True))
 
     @cached_property
-    def _levels(self) -> list[tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
+    def _levels(self) -> list[tuple[_Ints, _Ints]]:
         """Return the additions in groups that do not depend on one another, in turn."""
         depth, levels = np.zeros(self.k + 1, np.int64), np.empty(len(self.first), np.int64)
         for i, (x, y) in enumerate(zip(self.first.tolist(), self.second.tolist(), strict=True)):
             levels[i] = depth[x] = max(depth[x], depth[y]) + 1
         order = np.argsort(levels, kind="stable")
         borders = np.flatnonzero(np.diff(levels[order])) + 1
-        return list(zip(np.split(self.first[order], borders), np.split(self.second[order], borders), strict=True))
+        first, second = (np.split(each[order].astype(np.int64), borders) for each in (self.first, self.second))
+        return list(zip(first, second, strict=True))
 
-    def of_windows(self, values: _Numbers, starts: _Ints) -> _Numbers:
-        """Return the sums [n] of values[start : start + K] for each start [n]."""
-        sums = np.empty(len(starts), values.dtype)
+    def of_windows(self, values: _Numbers, starts: _Ints, gpu: str | None = None) -> _Numbers:
+        """Return the sums [n] of values[start : start + K] for each start [n]. gpu: "cuda:N" on which torch adds."""
+        if gpu is not None and len(self._levels) <= IN_TURN:
+            return self._by_levels(values, starts, ON_GPU, gpu)
         if tiles.pays(len(starts) * self.k * OF_AN_ADDITION):
             from accprobe.evaluate.lanes import window_sums
+
+            sums = np.empty(len(starts), values.dtype)
 
             def compiled(low: int, high: int) -> None:
                 window_sums(self.first, self.second, self.root, self.k, values, starts[low:high], sums[low:high])
@@ -67,15 +73,23 @@ class AdditionList:
             borders = [len(starts) * i // parts for i in range(parts + 1)]
             tiles.share(compiled, list(pairwise(borders)))
             return sums
-        windows, together = np.lib.stride_tricks.sliding_window_view(values, self.k), max(1, TOGETHER // self.k)
-        for low in range(0, len(starts), together):
-            some = slice(low, low + together)
-            slots = np.zeros((self.k + 1, len(starts[some])), values.dtype)
-            slots[:-1] = windows[starts[some]].T
+        return self._by_levels(values, starts, TOGETHER)
+
+    def _by_levels(self, values: _Numbers, starts: _Ints, together: int, gpu: str | None = None) -> _Numbers:
+        """Return the sums, of so many values at a time, by numpy or by torch; cupy would flush subnormal numbers."""
+        put = _placed_on(gpu)
+        rows, sums = max(1, together // self.k), np.empty(len(starts), values.dtype)
+        levels = [(put(first), put(second)) for first, second in self._levels]
+        every, there = put(np.arange(self.k + 1)[:, None]), put(np.append(values, values.dtype.type(0)))
+        for low in range(0, len(starts), rows):
+            places = put(starts[low : low + rows]) + every
+            places[-1] = len(values)  # the slot of zero
+            slots = there[places]
             with np.errstate(all="ignore"):
-                for first, second in self._levels:
+                for first, second in levels:
                     slots[first] += slots[second]
-            sums[some] = slots[self.root]
+            total = slots[self.root]
+            sums[low : low + rows] = total if gpu is None else total.cpu().numpy()
         return sums
 
     def patterns(self, sums: _Numbers) -> Bits:
@@ -166,6 +180,15 @@ def integer_product(model: ProductModel, a: Bits, b: Bits, multiply: Multiplied 
     if (times != 1).any():
         x *= times
     return (multiply or _by_numpy)(x, y).astype(model.result.dtype)
+
+
+def _placed_on(gpu: str | None) -> Callable[[NDArray[Any]], Any]:
+    """Return a function that copies an array of numpy to a tensor on "cuda:N", or leaves it as it is without a GPU."""
+    if gpu is None:
+        return lambda x: x
+    import torch
+
+    return lambda x: torch.from_numpy(x).to(gpu)
 
 
 def by_torch(device: str) -> Multiplied:

@@ -113,18 +113,23 @@ def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
     return np.repeat(row.reshape(*b.shape[:-2], 1, b.shape[-2]), a.shape[-2], axis=-2)
 
 
-def window_sums(model: ProductModel, a: Bits, words: Bits, starts: NDArray[np.int64]) -> Bits:
-    """Return D [n] of rows a [1, K] with columns words[start : start + K] of B, for each start [n].
+class WindowSums:
+    """D [n] of rows a [1, K] with columns words[start : start + K] of B, for each start [n].
 
-    The model is one of `addition_list`. Raises AccprobeError if a product is not exact.
+    The model is one of `addition_list`. gpu: "cuda:N" on which torch adds. Raises AccprobeError if a product is not exact.
     """
-    several = addition_list(model)
-    assert several is not None
-    values = exact_products(model, several.fmt, a[:, :1], words[None, :, None])
-    if values is None:
-        raise AccprobeError("a product with the factor of the sum is not exact")
-    sums = several.patterns(several.of_windows(values.reshape(-1), starts))
-    return rounded_to(SumWords(sums, several.fmt), model.result, model.result_rounding)
+
+    def __init__(self, model: ProductModel, a: Bits, words: Bits, gpu: str | None = None) -> None:
+        several = addition_list(model)
+        assert several is not None
+        values = exact_products(model, several.fmt, a[:, :1], words[None, :, None])
+        if values is None:
+            raise AccprobeError("a product with the factor of the sum is not exact")
+        self._model, self._several, self._values, self._gpu = model, several, values.reshape(-1), gpu
+
+    def __call__(self, starts: NDArray[np.int64]) -> Bits:
+        sums = self._several.patterns(self._several.of_windows(self._values, starts, self._gpu))
+        return rounded_to(SumWords(sums, self._several.fmt), self._model.result, self._model.result_rounding)
 
 
 def is_multiply_add(model: ProductModel) -> bool:

@@ -209,6 +209,11 @@ class RecordedCallable:
     def takes_windows(self) -> bool:
         return hasattr(self.box, "of_windows")
 
+    @property
+    def gpu(self) -> str | None:
+        """Return the "cuda:N" of a reduction that takes tensors of torch on a GPU, otherwise None."""
+        return getattr(self.box, "gpu", None)
+
     def of_windows(self, words: Bits, starts: Lines) -> Bits:
         """Return the results [calls, 1, N] of a reduction; column n is words[start : start + K], starts [calls, N]."""
         d: Bits = one_nan(self.box.of_windows(words, starts), self.spec.out)  # type: ignore[attr-defined]

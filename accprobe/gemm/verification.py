@@ -10,7 +10,7 @@ import numpy as np
 
 from accprobe.evaluate.additions import addition_list
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
-from accprobe.evaluate.product import ScaleWords, product, window_sums
+from accprobe.evaluate.product import ScaleWords, WindowSums, product
 from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.checks.regions import Region
@@ -189,12 +189,12 @@ def _verify_windows(
     for kind in ROW_DISTRIBUTIONS:
         words, starts = random_windows(spec, kind, calls * spec.n, rng)
         starts = starts.reshape(calls, spec.n)
+        predicted = [(region.columns, model, WindowSums(model, factor, words, subject.gpu)) for region, model in parts]
         for first in range(0, calls, CALLS_TOGETHER):
             some = starts[first : first + CALLS_TOGETHER]
             got = subject.of_windows(words, some)
-            for region, model in parts:
-                columns = region.columns
-                expected = window_sums(model, factor, words, some[:, columns].reshape(-1)).reshape(len(some), 1, -1)
+            for columns, model, sums in predicted:
+                expected = sums(some[:, columns].reshape(-1)).reshape(len(some), 1, -1)
                 verification.compare(kind, model.result, got[:, :, columns], expected, np.array([0]), columns)
             if verification.mismatches and not verification.disputed:
                 rows = np.lib.stride_tricks.sliding_window_view(words, spec.k)

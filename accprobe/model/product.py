@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, reduce
+from itertools import count
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -85,7 +86,9 @@ class Chain:
     @cached_property
     def taken(self) -> NDArray[np.intp]:
         """Return k in the order in which they are taken, without those left out."""
-        return np.array([k for k in self.ks().tolist() if k != NO_K], np.intp)
+        ks = self.ks()
+        found: NDArray[np.intp] = ks[ks != NO_K]
+        return found
 
     def sums(self, products: int) -> FusedSums:
         """Return the k of each fused sum of so many products, in order."""
@@ -345,22 +348,23 @@ def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list
     if isinstance(node, Chain):
         return _restricted_chain(node, width, wanted, ks)
     parts = [_restricted_node(part, width, wanted, ks) for part in node.parts]
-    kept = [i for i, part in enumerate(parts) if part is not None]
+    kept = tuple(part for part in parts if part is not None)
     if not kept:
         return None
     order = node.order
     if not isinstance(order, str) or order == "tree":
-        numbers: list[Nested | None] = [None if part is None else kept.index(i) for i, part in enumerate(parts)]
+        new = count()
+        numbers: list[Nested | None] = [None if part is None else next(new) for part in parts]
         found: Nested | None = folded(node.nested, numbers, sum_of_parts)
         order = found or 0
-    return replace(node, parts=tuple(part for part in parts if part is not None), order=order)
+    return replace(node, parts=kept, order=order)
 
 
 def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Chain | None:
+    if not wanted[chain.taken].any():
+        return None
     sums = chain.ks().reshape(-1, width)
     taken = sums[wanted[sums].any(axis=1)]
-    if not len(taken):
-        return None
     places = np.where(taken == NO_K, NO_K, len(ks) + np.cumsum(taken != NO_K).reshape(taken.shape) - 1)
     ks += taken[taken != NO_K].tolist()
     return chain_of_sums([[k for k in each if k != NO_K] for each in places.tolist()], width)

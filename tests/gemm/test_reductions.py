@@ -70,9 +70,9 @@ def test_the_order_of_threads_warps_and_blocks_is_named_level_by_level() -> None
 
 
 @pytest.mark.parametrize("factor", [0, -3])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("way", ["numpy", "compiled", "torch"])
 def test_a_list_of_additions_gives_the_bits_of_the_evaluator_of_products(
-    factor: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+    factor: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for zeros of both signs, subnormals, infinities and NaNs; a product that is not exact is left to the evaluator."""
     chains = tuple(Chain(lane, 24, (0,), 4) for lane in range(4))
@@ -82,7 +82,11 @@ def test_a_list_of_additions_gives_the_bits_of_the_evaluator_of_products(
     b[:100] = rng.standard_normal((100, 24), np.float32).view(np.uint32)
     b[0] = 1 << 31
     a = np.full((1, 24), F32.encode(False, 1, factor), np.uint32)
-    monkeypatch.setattr(additions.tiles, "pays", lambda seconds: compiled)
+    monkeypatch.setattr(additions.tiles, "pays", lambda seconds: way == "compiled")
+    if way == "torch":
+        pytest.importorskip("torch")
+        of_windows = additions.AdditionList.of_windows
+        monkeypatch.setattr(additions.AdditionList, "of_windows", lambda *given: of_windows(*given, "cpu"))
     fast = product(model, a, b)
     monkeypatch.setattr("accprobe.evaluate.product.addition_list", lambda model: None)
     monkeypatch.setattr(additions.tiles, "pays", lambda seconds: False)

@@ -22,8 +22,8 @@ PARTS = 8
 # Words and calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as that of
 # torch's own allocations.
 WINDOWS, TOGETHER, ALIGNED = 1 << 24, 256, 512
-# Calls from which on a CUDA graph of them saves time.
-MANY_CALLS = 512
+# Calls from which on a CUDA graph of them saves time, and the streams on which it launches them: one call fills a few cores.
+MANY_CALLS, STREAMS = 512, 16
 
 # Formats that results may have.
 _RESULTS = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
@@ -133,7 +133,9 @@ class TorchArrays(ArrayLibrary):
         if self.device != "cpu":
             _check_gpu(torch, self.device)
         self._torch: Any = torch
-        self._graphs: dict[Any, tuple[Any, Any] | None] = {}
+        self._repeated: Any = None
+        self._graph: Any = None
+        self._calls = 0
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         if by_columns:
@@ -160,8 +162,7 @@ class TorchArrays(ArrayLibrary):
             for first in range(0, calls, together):
                 rows = every[places[first : first + together]]
                 buffer[: len(rows)].copy_((rows if by_columns else rows.transpose(1, 2)).reshape(len(rows), -1))
-                replayed = self.replays and len(rows) == together and calls >= MANY_CALLS
-                found.append((self._replayed if replayed else self._called)(function, operands[: len(rows)]))
+                found.append(self._results(function, operands, len(rows), calls))
         return torch.cat(found)
 
     def _called(self, function: Reducer, operands: Sequence[Any]) -> Any:
@@ -171,27 +172,46 @@ class TorchArrays(ArrayLibrary):
             found = [self._array(function(x)).detach().clone() for x in operands]
         return self._torch.stack(found)
 
-    def _replayed(self, function: Reducer, operands: Sequence[Any]) -> Any:
-        """As `_called`, from a CUDA graph of the same launches, which takes less time."""
-        key = function, operands[0].data_ptr(), operands[0].shape, len(operands)
-        if key not in self._graphs:
-            self._graphs = {key: self._captured(function, operands)}
-        if (captured := self._graphs[key]) is None:
-            return self._called(function, operands)
-        captured[0].replay()
-        return captured[1].clone()
+    def _results(self, function: Reducer, operands: Sequence[Any], count: int, calls: int) -> Any:
+        """Return the stacked results of the first operands, from a CUDA graph of the same launches if there is one.
 
-    def _captured(self, function: Reducer, operands: Sequence[Any]) -> tuple[Any, Any] | None:
+        calls: of this and later groups of operands; few of them are not worth a graph.
+        """
+        key = function, operands[0].data_ptr(), operands[0].shape, len(operands)
+        if key != self._repeated:
+            self._repeated, self._calls, self._graph = key, 0, None
+        before, self._calls = self._calls, self._calls + calls
+        if self.replays and before < MANY_CALLS <= self._calls:
+            self._graph = self._captured(function, operands)
+        if self._graph is None:
+            return self._called(function, operands[:count])
+        graph, results = self._graph
+        graph.replay()
+        return results[:count].clone()
+
+    def _captured(self, function: Reducer, operands: Sequence[Any]) -> Any:
         """Return a CUDA graph of the calls and its results; None if it fails or gives other bits."""
         torch, expected, graph = self._torch, self._called(function, operands), self._torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                found = torch.stack([self._array(function(x)) for x in operands])
+                found = torch.stack(self._called_on_streams(function, operands))
             graph.replay()
             same = torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
         except RuntimeError:
             return None
         return (graph, found) if same else None
+
+    def _called_on_streams(self, function: Reducer, operands: Sequence[Any]) -> list[Any]:
+        """Return the results of calls on several streams, which start after the current one; it waits for them."""
+        cuda, found = self._torch.cuda, list(operands)
+        current, streams = cuda.current_stream(self.device), [cuda.Stream(self.device) for _ in operands[:STREAMS]]
+        for first, stream in enumerate(streams):
+            stream.wait_stream(current)
+            with cuda.stream(stream):
+                found[first::STREAMS] = [self._array(function(x)) for x in operands[first::STREAMS]]
+        for stream in streams:
+            current.wait_stream(stream)
+        return found
 
     def _transpose_into(self, role: str, words: NDArray[Any], buffer: Any) -> None:
         """Copy the operand as it lies in memory, part by part, and transpose each part on the device."""

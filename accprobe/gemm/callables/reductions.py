@@ -108,6 +108,11 @@ class ReductionAdapter(CallableAdapter):
     def _sent(self, a: Bits, b: Bits, scales: ScaleWords | None) -> list[tuple[str, Format, Bits]]:
         return [("x", self.spec.b, b.T)]
 
+    @property
+    def gpu(self) -> str | None:
+        """Return "cuda:N" if x is a tensor of torch on a GPU, otherwise None."""
+        return self.library.device if self.library.name == "torch" and self.library.device.startswith("cuda") else None
+
     def of_windows(self, words: Bits, starts: Ints) -> Bits:
         """Return the results [calls, 1, rows] of calls whose row r is words[start : start + K], starts [calls, rows].
 
