@@ -23,7 +23,7 @@ from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
 from accprobe.gemm.operands import DrawOwn, shows_subnormals
-from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, alternative_plans, draft
+from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, added_in, alternative_plans, draft
 from accprobe.gemm.scaling import DISPUTED_CALLS, SIDE, applied_before, infer_scales
 from accprobe.gemm.tree.decomposition import (
     chain_of,
@@ -38,8 +38,8 @@ from accprobe.gemm.verification import verify_plans
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 
-# Dot products of one set of sparse probes, and of a set with subnormal sums or subnormal operands in B.
-SPARSE_DOTS, SUBNORMAL_DOTS = 1536, 256
+# Dot products of one set of sparse probes, of a set with subnormal sums or subnormal operands in B, and of one near ties of D.
+SPARSE_DOTS, SUBNORMAL_DOTS, TIE_DOTS = 1536, 256, 768
 # Sets that are drawn in search of dot products that distinguish a plan from an alternative.
 MORE_SETS = 8
 # Call limit for the order of a region: MOST_CALLS, plus SWEEPS calls per ceil(K / columns).
@@ -264,17 +264,26 @@ class _PlanSearch:
         if spec.a_exponent is None:
             drawn.append(dots.exchanged_probes(spec, some, SUBNORMAL_DOTS, seed + 4))
         every = dots.joined_dots(list(map(self._probe, drawn)))
-        inner = every.within({k for group in some[0] for k in group})
-        found.plan, wrong = fit(spec, order, every, inner)
-        if wrong and (swapped := with_first_sums_swapped(order.tree, order.step.products)) != order.tree:
-            second = fit(spec, replace(order, tree=swapped), every, inner)
-            found.plan, wrong = min((found.plan, wrong), second, key=lambda fitted: fitted[1])
+        found.plan, wrong = self._fitted(order, every, some[0])
+        if not wrong and order.step.products > 1 and spec.out.mantissa_bits < added_in(found.plan.step).mantissa_bits:
+            ties = self._probe(dots.tie_probes(spec, found.plan, some, TIE_DOTS, seed + 5))
+            every = dots.joined_dots([every, ties])
+            if dots.count_mismatches(found.plan, ties):
+                found.plan, wrong = self._fitted(order, every, some[0])
         found.results, found.mismatches = len(every), wrong and dots.count_in_range(found.plan, every)
         if found.mismatches:
             found.counterexample = dots.counterexamples(found.plan, every)
             reason = f"{wrong} of {found.results} sparse dot products contradict every plan"
             found.reason = "; ".join(filter(None, (self.parts, reason)))
         return [every]
+
+    def _fitted(self, order: ProductModel, every: SparseDots, first: FusedSums) -> tuple[ProductModel, int]:
+        """Return the plan with the fewest mismatches, and their number. first: the sums of one chain."""
+        spec, inner = self.subject.spec, every.within({k for group in first for k in group})
+        fitted = fit(spec, order, every, inner)
+        if fitted[1] and (swapped := with_first_sums_swapped(order.tree, order.step.products)) != order.tree:
+            fitted = min(fitted, fit(spec, replace(order, tree=swapped), every, inner), key=lambda fitted: fitted[1])
+        return fitted
 
     def _scale(self, plan: ProductModel) -> None:
         found = self.found

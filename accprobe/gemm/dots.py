@@ -191,6 +191,32 @@ def exchanged_probes(spec: Spec, chains: Chains, n: int, seed: int) -> SparseDot
     return SparseDots(found.ks, found.b, found.a)
 
 
+def tie_probes(spec: Spec, plan: ProductModel, chains: Chains, n: int, seed: int) -> SparseDots:
+    """Return n dot products near a tie of D, with all terms in the last fused sum of a chain.
+
+    In a narrow D, nothing else shows the last bit of a sum that carried: the next sum truncates it when it aligns the running
+    sum, and D rounds it off unless it decides a tie. The terms are X, two X or four X, half a unit in the last place of D in
+    most, and y near the last bit of the sum.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = product_exponents(spec)
+    ks = np.stack([np.resize(rng.permutation(chains[i][-1]), TERMS) for i in rng.integers(0, len(chains), n)])
+    times, wide = rng.integers(0, 3, n), rng.random(n) < 0.5
+    signs = np.zeros((n, TERMS), np.int64)
+    signs[:, 0], signs[:, 1], signs[:, 4:] = 1, times > 0, (times > 1)[:, None]
+    signs[:, 2] = rng.random(n) < 0.75
+    signs *= rng.choice([-1, 1], (n, 1))
+    signs[:, 3] = rng.choice([-1, 1], n)
+    top = np.repeat(high - 2 - rng.integers(0, 3, (n, 1)), TERMS, axis=1)
+    down = np.zeros_like(top)
+    down[:, 2] = spec.out.mantissa_bits + 1 - times - wide
+    down[:, 3] = rng.choice(sorted(set(_fraction_bits(plan))), n) + rng.integers(0, 4, n)
+    significands = np.full((n, TERMS), 8)
+    significands[wide[:, None] & (down == 0)] = 12  # 1.5 · 1.5 = 2.25
+    a, b = layout_of(spec).patterns(signs, np.maximum(top - down, low), significands, rng)
+    return SparseDots(ks, a, b)
+
+
 def underflow_probes(spec: Spec, chains: Chains, n: int, seed: int) -> SparseDots:
     """Return dot products of one or two terms near f32's smallest numbers, where sums round differently or flush to zero."""
     rng = np.random.default_rng(seed)

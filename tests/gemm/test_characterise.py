@@ -69,6 +69,13 @@ def test_planted_product_is_found_as_planted(name: str) -> None:
     assert (once.value, once.note) == (("no", NOT_ONCE[name]) if name in NOT_ONCE else ("yes", f"{plan.k} of {plan.k}"))
 
 
+@pytest.mark.parametrize("bits", [13, pytest.param(14, marks=pytest.mark.slow)])
+def test_bits_that_only_ties_of_the_result_show_are_exact(bits: int) -> None:
+    outcome = outcome_of(replace(NAMED["tensor scales"], result_bits=bits))
+    assert status(outcome) == ("confirmed", "")
+    assert findings(outcome)["result_bits"] == Finding(bits)
+
+
 @pytest.mark.parametrize("rounding", some(OPERAND_ROUNDINGS))
 def test_the_only_operand_with_wide_words_is_rounded(rounding: OperandRounding) -> None:
     """bf16 words are not rounded. The first probes of low bits contradict other roundings of the tf32 words."""
