@@ -98,20 +98,26 @@ class RegionPlans:
 
 @dataclass
 class PlanCache:
-    """Plans by what they depend on. One more is inferred if the first one fails."""
+    """Plans by what they depend on. One more is inferred if the first one fails. out_of_time: why a search was ended."""
 
     known: dict[Any, list[RegionPlans | None]] = field(default_factory=dict)
+    out_of_time: dict[Any, str] = field(default_factory=dict)
 
     def of(self, key: Any, product: RecordedProduct) -> tuple[RegionPlans | None, int]:
-        """Return the best plan of a product, None if none was found, and its mismatches."""
+        """Return the best plan of a product, None if none was found, and its mismatches.
+
+        Raises OutOfTime if a search for this key was or is ended.
+        """
         plans = self.known.setdefault(key, [])
         counted = [(plan, mismatches(plan, product)) for plan in plans]
+        if all(wrong for _, wrong in counted) and key in self.out_of_time:
+            raise OutOfTime(self.out_of_time[key])
         if all(wrong for _, wrong in counted) and len(plans) < MOST_INFERRED:
             plans.append(None)  # a search that fails is not made again for each layer
             try:
                 plans[-1] = infer(product)
-            except OutOfTime:
-                plans += [None] * MOST_INFERRED
+            except OutOfTime as e:
+                self.out_of_time[key] = str(e)
                 raise
             counted.append((plans[-1], mismatches(plans[-1], product)))
         return min(counted, key=lambda each: each[1])
