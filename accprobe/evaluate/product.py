@@ -103,13 +103,13 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
 
 def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
     """Return D if all rows of A are equal, every product is exact, and every sum is one float32 or float64 addition."""
-    several = addition_list(model)
-    values = None if several is None else exact_products(model, several.fmt, a, b)
-    if several is None or values is None:
+    additions = addition_list(model)
+    values = None if additions is None else exact_products(model, additions.fmt, a, b)
+    if additions is None or values is None:
         return None
     starts = np.arange(values.size // model.k) * model.k
-    words = several.patterns(several.of_windows(values.reshape(-1), starts))
-    row = rounded_to(SumWords(words, several.fmt), model.result, model.result_rounding)
+    words = additions.patterns(additions.of_windows(values.reshape(-1), starts))
+    row = rounded_to(SumWords(words, additions.fmt), model.result, model.result_rounding)
     return np.repeat(row.reshape(*b.shape[:-2], 1, b.shape[-2]), a.shape[-2], axis=-2)
 
 
@@ -120,16 +120,16 @@ class WindowSums:
     """
 
     def __init__(self, model: ProductModel, a: Bits, words: Bits, gpu: str | None = None) -> None:
-        several = addition_list(model)
-        assert several is not None
-        values = exact_products(model, several.fmt, a[:, :1], words[None, :, None])
+        additions = addition_list(model)
+        assert additions is not None
+        values = exact_products(model, additions.fmt, a[:, :1], words[None, :, None])
         if values is None:
             raise AccprobeError("a product with the factor of the sum is not exact")
-        self._model, self._several, self._values, self._gpu = model, several, values.reshape(-1), gpu
+        self._model, self._additions, self._values, self._gpu = model, additions, values.reshape(-1), gpu
 
     def __call__(self, starts: NDArray[np.int64]) -> Bits:
-        sums = self._several.patterns(self._several.of_windows(self._values, starts, self._gpu))
-        return rounded_to(SumWords(sums, self._several.fmt), self._model.result, self._model.result_rounding)
+        sums = self._additions.patterns(self._additions.of_windows(self._values, starts, self._gpu))
+        return rounded_to(SumWords(sums, self._additions.fmt), self._model.result, self._model.result_rounding)
 
 
 def is_multiply_add(model: ProductModel) -> bool:

@@ -143,7 +143,8 @@ class KeptPart(NamedTuple):
 class RecordedCallable:
     """A black box that keeps some results of each call (`kept`) and every n-th call entirely (`whole`).
 
-    seed: of the experiments. evaluate: computes the results of models. calls, elements: number so far. most: limit of calls.
+    seed: of the experiments. evaluate: computes the results of models. calls, elements: number so far. call_limit: None if
+    there is none.
     """
 
     box: BlackBox
@@ -153,9 +154,9 @@ class RecordedCallable:
     elements: int = 0
     kept: list[KeptPart] = field(default_factory=list)
     whole: list[Call] = field(default_factory=list)
-    most: int | None = None
+    call_limit: int | None = None
     _words: int = 0
-    _every: int = 1
+    _whole_interval: int = 1
 
     @property
     def spec(self) -> Spec:
@@ -192,10 +193,10 @@ class RecordedCallable:
             if width < spec.n:
                 b = np.zeros((calls, spec.n, spec.k), spec.b.dtype)
                 b[:, columns] = lines.reshape(calls, width, spec.k)
-            d[some] = self.several(a, b)[:, row, columns].reshape(-1)[:count]
+            d[some] = self.batched_products(a, b)[:, row, columns].reshape(-1)[:count]
         return d
 
-    def several(self, a: Bits, b: Bits) -> Bits:
+    def batched_products(self, a: Bits, b: Bits) -> Bits:
         """Return the results [calls, M, N] of calls with the same A, b [calls, N, K]."""
         if not self.takes_windows:
             return np.stack([self.product(a, each) for each in b])
@@ -222,8 +223,8 @@ class RecordedCallable:
         return d
 
     def _check_calls(self, more: int) -> None:
-        if self.most is not None and self.calls + more > self.most:
-            raise TooManyCalls(f"the accumulation order was not determined within {self.most} calls")
+        if self.call_limit is not None and self.calls + more > self.call_limit:
+            raise TooManyCalls(f"the accumulation order was not determined within {self.call_limit} calls")
 
     def repeat(self, call: Call) -> NDArray[np.bool_]:
         """Repeat a call identically and return which elements differ, [M, N]."""
@@ -243,10 +244,10 @@ class RecordedCallable:
             columns = np.sort(rng.permutation(n)[: max(1, elements // height)])
             self.kept.append(KeptPart(call.part(rows, columns), rows, columns))
             self._words += (len(rows) + len(columns)) * k
-        if self.calls % self._every == 0:
+        if self.calls % self._whole_interval == 0:
             self.whole.append(Call(call.a.copy(), call.b.copy(), call.scales, call.d))
             while len(self.whole) > min(MOST_WHOLE, max(1, WHOLE_WORDS // (call.a.size + call.b.size + call.d.size))):
-                self._every *= 2
+                self._whole_interval *= 2
                 self.whole = self.whole[1::2]
 
 

@@ -188,7 +188,7 @@ class _PlanSearch:
                 self.run(thorough)
             except (NoTree, TooManyCalls) as e:
                 found.reason = CHANGING_ORDER if found.region.changing else str(e)
-                self.subject.most = None
+                self.subject.call_limit = None
             if found.fits_in_range:
                 return
         if depends is not None and depends.is_on_zeros:  # no tree of sums has that
@@ -199,9 +199,9 @@ class _PlanSearch:
         """Find the plan. thorough: never assume that a subtree equals another of its shape."""
         found, subject = self.found, self.subject
         self.progress("accumulation order", 0)
-        subject.most = subject.calls + MOST_CALLS + SWEEPS * -(-subject.spec.k // len(found.region.columns))
+        subject.call_limit = subject.calls + MOST_CALLS + SWEEPS * -(-subject.spec.k // len(found.region.columns))
         order = self._order(thorough)
-        subject.most = None
+        subject.call_limit = None
         if order == found.order:
             return
         found.order, found.reason, found.counterexample, found.mismatches, found.results = order, "", "", 0, 0

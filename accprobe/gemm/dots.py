@@ -70,8 +70,8 @@ class SparseDots:
         return self[inside.all(axis=1)]
 
 
-def joined_dots(several: Sequence[SparseDots]) -> SparseDots:
-    return SparseDots(*(np.concatenate([getattr(x, name) for x in several]) for name in ("ks", "a", "b", "d")))
+def joined_dots(parts: Sequence[SparseDots]) -> SparseDots:
+    return SparseDots(*(np.concatenate([getattr(x, name) for x in parts]) for name in ("ks", "a", "b", "d")))
 
 
 def probe(subject: RecordedCallable, dots: SparseDots, rows: Ints, columns: Ints) -> SparseDots:

@@ -210,8 +210,8 @@ def _region_batches(kept: Sequence[KeptPart], region: Region) -> Iterator[_Batch
         if call.scales is None and all(map(len, there)):
             a, b, _, d = call.part(*there)
             alike.setdefault(d.shape, []).append((a, b, d))
-    for several in alike.values():
-        count = max(1, TOGETHER // several[0][2].size)
-        for start in range(0, len(several), count):
-            a, b, d = (np.stack(each) for each in zip(*several[start : start + count], strict=True))
+    for calls in alike.values():
+        count = max(1, TOGETHER // calls[0][2].size)
+        for start in range(0, len(calls), count):
+            a, b, d = (np.stack(each) for each in zip(*calls[start : start + count], strict=True))
             yield a, b, d

@@ -152,15 +152,15 @@ def verify_plans(
         return
     rng, kinds = subject.rng(0xF5E5), DISTRIBUTIONS if own is None else (*DISTRIBUTIONS, OWN)
     share, area = -(-elements // len(kinds)), sum(len(region.rows) * len(region.columns) for region, _ in parts)
-    several = max(1, min(TOGETHER // area, -(-share // area)))
-    at_once = subject.spec.scale is None and several > (1 if subject.evaluate is on_cpu else MANY - 1)
+    batch_size = max(1, min(TOGETHER // area, -(-share // area)))
+    at_once = subject.spec.scale is None and batch_size > (1 if subject.evaluate is on_cpu else MANY - 1)
     for number, kind in enumerate(cycle(kinds), 1):
         calls = []
-        for _ in range(several):
+        for _ in range(batch_size):
             a, b, scales = draw_operands(subject.spec, kind, rng, own=own)
             calls.append(Call(a, b, scales, subject.product(a, b, scales, keep=False)))
         for region, model in parts:
-            left = max(1, (share if number <= len(kinds) else min(share, elements - verification.elements)) // several)
+            left = max(1, (share if number <= len(kinds) else min(share, elements - verification.elements)) // batch_size)
             rows = region.rows
             if len(rows) * len(region.columns) > left:
                 rows = np.sort(rng.permutation(rows)[: max(1, left // len(region.columns))])
@@ -218,13 +218,13 @@ def _compare(
     columns: Ints,
     call: Call,
 ) -> None:
-    distinct, (*several, m, n) = layout_of(subject.spec).distinct_rows(rows), call.d.shape
+    distinct, (*batch, m, n) = layout_of(subject.spec).distinct_rows(rows), call.d.shape
     rows = rows if model.is_ordered else distinct
     whole = len(rows) == m and len(columns) == n  # then no copies are needed
     got = call.d if whole else call.d[..., rows[:, None], columns]
     a, b = call.a if len(distinct) == m else call.a[..., distinct, :], call.b if whole else call.b[..., columns, :]
     scales = call.scales and scales_of_lines(call.scales, distinct, columns)
-    evaluate = on_cpu if several else subject.evaluate
+    evaluate = on_cpu if batch else subject.evaluate
     if model.is_ordered:
         verification.compare(kind, model.result, got, evaluate(model, a, b, scales), rows, columns)
         return

@@ -23,7 +23,7 @@ from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
 from accprobe.health.functions import function_benches
-from accprobe.health.outcome import Board, GpuOutcome, OnOutcome, Sensors, Smallest, UnitOutcome, WrongWord
+from accprobe.health.outcome import Board, GpuOutcome, HealthMismatch, OnOutcome, Sensors, Smallest, UnitOutcome
 from accprobe.health.plan import HANG_SECONDS, CheckPlan, chosen
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.instructions import Instruction
@@ -249,10 +249,10 @@ def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn
     return tuple((before | {unit: now}).values())
 
 
-def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> WrongWord:
+def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> HealthMismatch:
     found, smallest = seen.found, bench.smallest(seen)
     got, expected = int(found.exchange.d, 16), int(found.expected, 16)
-    return WrongWord(
+    return HealthMismatch(
         instruction=seen.instruction or bench.instruction,
         chain=seen.chain,
         kind=found.kind,
@@ -260,8 +260,8 @@ def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -
         exchange=found.exchange,
         expected=found.expected,
         bits=tuple(bit for bit in range((got ^ expected).bit_length()) if (got ^ expected) >> bit & 1),
-        asked_again=again,
-        differed_again=bench.again(seen, again),
+        repetitions=again,
+        repeated_mismatches=bench.again(seen, again),
         smallest=Smallest(exchange=smallest.exchange, expected=smallest.expected) if smallest else None,
         temperature=then.temperature,
         clock=then.sm_clock,

@@ -41,12 +41,12 @@ class SmPlace(BaseModel):
     register_of_lane: int | None = None
 
 
-class WrongWord(BaseModel):
+class HealthMismatch(BaseModel):
     """One mismatch.
 
     chain: number of instructions that computed it, each adding to the result before. kind: of operands. exchange: the operands
-    of the whole chain, and the result. bits: differing bits, 0 is the lowest. asked_again, differed_again: repetitions of the
-    same operands there, and mismatches among them. smallest: None where no repetition differed. temperature, clock: in °C and
+    of the whole chain, and the result. bits: differing bits, 0 is the lowest. repetitions: of the same operands there.
+    repeated_mismatches: among them. smallest: None where no repetition differed. temperature, clock: in °C and
     MHz at that time; None where unknown.
     """
 
@@ -59,8 +59,8 @@ class WrongWord(BaseModel):
     exchange: Exchange
     expected: str
     bits: tuple[int, ...]
-    asked_again: int = 0
-    differed_again: int = 0
+    repetitions: int = 0
+    repeated_mismatches: int = 0
     smallest: Smallest | None = None
     temperature: int | None = None
     clock: int | None = None
@@ -177,7 +177,7 @@ class GpuOutcome(BaseModel):
     vanished: int = 0
     wrong_by_sm: dict[str, int] = {}
     units: tuple[UnitOutcome, ...] = ()
-    mismatches: tuple[WrongWord, ...] = ()
+    mismatches: tuple[HealthMismatch, ...] = ()
     before: Sensors | None = None
     after: Sensors | None = None
     load: Load | None = None

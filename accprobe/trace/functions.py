@@ -27,18 +27,18 @@ MOST_WORDS, TOGETHER, SAMPLE = 1 << 24, 1 << 20, 1 << 13
 @dataclass(frozen=True)
 class SideFunction:
     """name: the reference function that the results are near to. computes: a candidate that gives every word that was compared,
-    "" if none. largest_error: of the words compared, in ulp. compared, of: words.
+    "" if none. largest_error: of the words compared, in ulp. compared, total: words.
     """
 
     name: str
     computes: str
     largest_error: float
     compared: int
-    of: int
+    total: int
 
     def __str__(self) -> str:
         found = self.computes or f"{self.name} with errors of up to {self.largest_error:.3g} ulp"
-        return found if self.compared == self.of else f"{found}, in the {self.compared:,} of {self.of:,} words compared"
+        return found if self.compared == self.total else f"{found}, in the {self.compared:,} of {self.total:,} words compared"
 
 
 def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
@@ -57,7 +57,7 @@ def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
         return replace(cause, text=f"{cause.text}; {_distance(x, y)}") if cause.kind == "function" else cause
     text = f"{_names(one, other)}; {_distance(x, y, one.name == other.name)}"
     if one.computes and other.computes and (cause.kind in ("function", "unknown") or not cause.verified):
-        return Cause("function", text, verified=all(each.compared == each.of for each in (one, other)))
+        return Cause("function", text, verified=all(each.compared == each.total for each in (one, other)))
     return cause if cause.kind == "unknown" else replace(cause, text=f"{cause.text}; {text}")
 
 

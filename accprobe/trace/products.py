@@ -26,7 +26,7 @@ POSITIONS: dict[str, tuple[int, int]] = {
 
 SCALED = "aten._scaled_mm"
 
-OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+FINDINGS_OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("split_k", ("split_k",)),
     ("promotion", ("promote_every", "promotion_format", "promotion_rounding")),
     ("partials", ("partial_format", "reduction_order", "slice_sizes")),
@@ -133,7 +133,7 @@ def _difference(first: RegionPlans, second: RegionPlans) -> tuple[Kind, str]:
     if formats[0] != formats[1]:
         return "cast", " against ".join(f"{x.upper() if x == 'tf32' else x} operands" for x in formats)
     one, other = first.findings, second.findings
-    for kind, names in OF_KIND:
+    for kind, names in FINDINGS_OF_KIND:
         differing = [name for name in names if name in one and name in other and one[name] != other[name]]
         if kind in ("split_k", "promotion") and differing:
             return kind, f"{_in_words(one, kind)} against {_in_words(other, kind)}"

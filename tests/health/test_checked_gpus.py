@@ -72,7 +72,7 @@ def faulty_words(outcome: GpuOutcome) -> None:
             inst = parse(word.instruction)
             assert word.place == SmPlace(sm=FAULTY_SM)
             assert word.bits == (FLIPPED_BIT,)
-            assert (word.asked_again, word.differed_again) == (20, 20)
+            assert (word.repetitions, word.repeated_mismatches) == (20, 20)
             assert word.smallest is not None
             smallest = stored_products(inst, word.smallest.exchange.request(inst))
             assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [FAULTY_PRODUCT % inst.stored.k]
@@ -129,7 +129,7 @@ def test_a_fault_that_does_not_come_back_is_told(monkeypatch: pytest.MonkeyPatch
     outcome = last("sim:h100")
     assert (outcome.status, outcome.wrong, outcome.wrong_by_sm) == ("differs", 1, {"": 1})
     (word,) = outcome.mismatches
-    assert (word.differed_again, word.smallest, word.bits) == (0, None, (0,))
+    assert (word.repeated_mismatches, word.smallest, word.bits) == (0, None, (0,))
 
 
 def test_a_gpu_that_stops_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_a_faulty_sm_is_named_with_its_operand(monkeypatch: pytest.MonkeyPatch) 
     assert (outcome.status, set(outcome.wrong_by_sm), outcome.sms) == ("differs", {str(FAULTY_SM)}, SMS)
     word = outcome.mismatches[0]
     assert (word.instruction, word.place.sm, word.bits) == ("rcp.approx.ftz.f32", FAULTY_SM, (BIT,))
-    assert (word.asked_again, word.differed_again) == (20, 20)
+    assert (word.repetitions, word.repeated_mismatches) == (20, 20)
     whole = HealthOutcome.of(None, 0.1, [outcome])
     assert HealthOutcome.model_validate_json(whole.model_dump_json(by_alias=True)) == whole
     text = str(list(health_blocks(whole)))

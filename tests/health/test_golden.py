@@ -136,7 +136,7 @@ def test_a_wrong_word_is_named(emulate: Emulate) -> None:
         emulated.folded[:] = folded
 
 
-def test_a_word_can_be_asked_again(emulate: Emulate) -> None:
+def test_a_word_can_be_queried_again(emulate: Emulate) -> None:
     emulated = emulate(small(SPARSE))
     shape, chain, thread, register = emulated.shape, 6, 128 + 40, 7
     row, column = cell(shape, thread % 128, register)

@@ -244,7 +244,7 @@ FAULTY = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
 
 
 @pytest.mark.parametrize(("bench", "chain"), FAULTY, indirect=["bench"])
-def test_a_planted_error_is_named_and_asked_again(bench: GoldenBench, chain: int) -> None:
+def test_a_planted_error_is_named_and_repeated(bench: GoldenBench, chain: int) -> None:
     turn = bench.turn(0.0)
     assert (list(turn.wrong_by_sm), turn.computed) == (["1"], turn.dots * chain)
     seen, whole = turn.seen[0], in_a_row(INST, chain)

@@ -161,8 +161,8 @@ def baddbmm(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
     batch = int(str(options["batch"]))
 
     def call(a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
-        several = (x.expand(batch, *x.shape).contiguous() for x in (c, a, b))
-        return torch.baddbmm(*several, alpha=alpha, beta=beta)[0]
+        batched = (x.expand(batch, *x.shape).contiguous() for x in (c, a, b))
+        return torch.baddbmm(*batched, alpha=alpha, beta=beta)[0]
 
     return _with_factors(call, spec, options, library)
 

@@ -25,7 +25,7 @@ _CONSTANTS: dict[str, OptionValue] = {"True": True, "true": True, "False": False
 
 def parse_options(texts: Iterable[str]) -> list[dict[str, OptionValue]]:
     """Return every combination of the values in texts "NAME=VALUE,VALUE". Raises AccprobeError."""
-    several: dict[str, list[OptionValue]] = {}
+    choices: dict[str, list[OptionValue]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         if equals and values and "." in name:
@@ -33,10 +33,10 @@ def parse_options(texts: Iterable[str]) -> list[dict[str, OptionValue]]:
             raise AccprobeError(f"option {name}: give the last word of the flag, such as {last}={values}")
         if not (name.isidentifier() and equals and values):
             raise AccprobeError(f"'{text}' is not an option: give NAME=VALUE, such as use_fast_accum=True,False")
-        if name in several:
+        if name in choices:
             raise AccprobeError(f"option {name} is given twice: join its values by commas")
-        several[name] = list(dict.fromkeys(map(parse_value, values.split(","))))
-    return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+        choices[name] = list(dict.fromkeys(map(parse_value, values.split(","))))
+    return [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
 
 
 def parse_value(text: str) -> OptionValue:

@@ -154,9 +154,9 @@ class ColumnPairs(ProductPairs):
         others, units, most = j[j != i], leaves[leaves != i], self._units.most
         sizes = np.full(len(j), 1.0)
         if len(units) > most * MOST_WINDOWS and len(others) == len(units):
-            several = self._sorted_sizes(i, others)
-            if several is not None:
-                sizes[j != i] = several
+            sorted_sizes = self._sorted_sizes(i, others)
+            if sorted_sizes is not None:
+                sizes[j != i] = sorted_sizes
                 return sizes
         windows = [units[start : start + most] for start in range(0, len(units), most)]
         found = self._of_columns(np.full(len(others) * len(windows), i), np.repeat(others, len(windows)), windows * len(others))

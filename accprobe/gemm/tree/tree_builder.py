@@ -171,13 +171,13 @@ RANDOM_WINDOWS, OMIT_AT_MOST = 32, 64
 
 def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
     """Return the units farthest from the large products that are visible, cancel and count exactly; else the nearest."""
-    spec, several = subject.spec, list(unit_candidates(subject.spec))
-    for each in several[:-1]:
+    spec, candidates = subject.spec, list(unit_candidates(subject.spec))
+    for each in candidates[:-1]:
         words = power(spec.a, each.unit[0]), power(spec.b, each.unit[1])
         visible = single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)
         if visible.all() and _cancels(subject, rows, columns, leaves, each):
             return _with_batch_size(subject, rows, columns, leaves, each)
-    return _with_batch_size(subject, rows, columns, leaves, several[-1])
+    return _with_batch_size(subject, rows, columns, leaves, candidates[-1])
 
 
 def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:

@@ -225,11 +225,11 @@ def _dense_roundings(bench: Workbench, draft: Draft, role: Role, findings: Findi
     sums = [drafts[i].arithmetic(role) for i in found.explaining]
     modes, least = tuple(dict.fromkeys(x.result_rounding for x in sums)), min(x.result_bits for x in sums)
     bound: Bound = "exact" if least == sums[-1].result_bits else "at_least"
-    several = replace(rounding, value=sums[-1].result_rounding, bound="undetermined", candidates=modes)
+    undetermined = replace(rounding, value=sums[-1].result_rounding, bound="undetermined", candidates=modes)
     return draft, {
         **findings,
         "result_bits": replace(bits, value=least, bound=bound, evidence=found.evidence),
-        "result_rounding": Finding(modes[0], evidence=found.evidence) if len(modes) == 1 else several,
+        "result_rounding": Finding(modes[0], evidence=found.evidence) if len(modes) == 1 else undetermined,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accprobe.health.outcome import GpuOutcome, HealthOutcome, SmPlace, UnitOutcome, WrongWord
+from accprobe.health.outcome import GpuOutcome, HealthMismatch, HealthOutcome, SmPlace, UnitOutcome
 from accprobe.health.plan import FUNCTION_UNITS
 from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
@@ -30,7 +30,7 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
 
 def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
     yield from (Phrase(remark, "warning") for remark in remarks(gpu))
-    alike: dict[object, list[WrongWord]] = {}
+    alike: dict[object, list[HealthMismatch]] = {}
     for word in gpu.mismatches:
         alike.setdefault((word.place.sm, word.bits), []).append(word)
     for word, *more in alike.values():
@@ -141,12 +141,12 @@ def place_text(place: SmPlace) -> str:
     return ", ".join(f"{name} {number}" for name, number in named.items() if number is not None) or "an unknown SM"
 
 
-def word_lines(word: WrongWord) -> Iterator[str]:
+def word_lines(word: HealthMismatch) -> Iterator[str]:
     """Yield a mismatch: place, instruction and bits; how often it recurred; and the fewest operands that show it."""
     of_chain = f" in a chain of {word.chain}" if word.chain > 1 else ""
     bits = f"bit{'s' * (len(word.bits) > 1)} {', '.join(map(str, word.bits))}"
     yield f"{place_text(word.place)}: {word.instruction}{of_chain}, {word.kind} operands, {bits}"
-    again = f"{word.differed_again:,} of {word.asked_again:,} times when repeated"
+    again = f"{word.repeated_mismatches:,} of {word.repetitions:,} times when repeated"
     at = ", ".join(f"{value} {unit}" for value, unit in ((word.temperature, "°C"), (word.clock, "MHz")) if value is not None)
     yield f"differs {again}" + (f"; at {at} when it was seen" if at else "")
     shown = word.smallest or word
