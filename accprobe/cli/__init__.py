@@ -17,7 +17,7 @@ from accprobe.cli.gemm import gemm_command
 from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import TimeLimitReached, interruptible
 from accprobe.cli.inventory import doctor_command, list_command
-from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, tell
+from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, print_message
 from accprobe.cli.reduce import reduce_command
 from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
@@ -67,7 +67,7 @@ class _Main(click.Group):
 
 
 def _fail(sentence: str, status: int) -> None:
-    tell(sentence)
+    print_message(sentence)
     sys.exit(status)
 
 

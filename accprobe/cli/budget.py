@@ -14,9 +14,9 @@ from accprobe.cli.output import (
     count,
     count_or_none,
     output_options,
+    print_message,
     seed_option,
     several,
-    tell,
 )
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import Show, progress_bar
@@ -109,7 +109,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
         planned(each, request)
     for each in accumulations:
         if each.remark:
-            tell(each.remark)
+            print_message(each.remark)
     with progress_bar("errors") as show:
         found = _computed(ErrorReport(request, accumulations, ()), show)
     if found.entries or not found.interrupted:
@@ -120,7 +120,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     if found.interrupted:
         from accprobe.report.words import so_many
 
-        tell(f"interrupted: {so_many(len(found.entries), 'row')} known")
+        print_message(f"interrupted: {so_many(len(found.entries), 'row')} known")
         sys.exit(INTERRUPTED)
 
 
@@ -201,7 +201,7 @@ def tolerance_command(to: Output, **options: Any) -> None:
     with progress_bar("tolerance") as show:
         found = advised(request, lambda what: show(0, None, what))
     if request.accumulation.remark:
-        tell(request.accumulation.remark)
+        print_message(request.accumulation.remark)
     to.deliver(lambda: tolerance_blocks(found), lambda _: tolerance_json(found))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, check_writable, format_option, tell, write
+from accprobe.cli.output import DIFFERS, check_writable, format_option, print_message, write
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
@@ -195,7 +195,7 @@ def predict_command(
             dim=0 if dim == "first" else -1,
         )
     for remark in dict.fromkeys(str(each.message) for each in remarks):
-        tell(remark)
+        print_message(remark)
     file = io.BytesIO()
     np.save(file, d)
     atomic.save(out, file.getvalue())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, list_names, tell
+from accprobe.cli.output import DIFFERS, list_names, print_message
 from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
 
@@ -238,7 +238,7 @@ def _callables(
     report = measured_report(measured, to, _counted, blocks)
     if to.form == "json":
         for each in differences:
-            tell(str(each))
+            print_message(str(each))
     if differences[0].differing if differences else report.functions[0].status != "confirmed":
         sys.exit(DIFFERS)
 

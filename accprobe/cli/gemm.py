@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, count, list_names, seed_option, tell
+from accprobe.cli.output import DIFFERS, count, list_names, print_message, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError, DeviceError
@@ -123,7 +123,7 @@ def measure_each(
         measured_report(measure, to, lambda _: run.counted, lambda _: _blocks(run))
     finally:
         for sentence in run.not_read:
-            tell(sentence)
+            print_message(sentence)
     if run.wrong:
         sys.exit(DIFFERS)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, output_options, seed_option, tell
+from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, output_options, print_message, seed_option
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 
 if TYPE_CHECKING:
@@ -164,10 +164,10 @@ def _text(outcome: HealthOutcome, form: str) -> str:
 def _exit(outcome: HealthOutcome, interrupted: bool) -> None:
     """Exit with 1 for a mismatch even if another GPU could not be checked or the check was interrupted."""
     for reason in dict.fromkeys(gpu.reason for gpu in outcome.gpus if gpu.reason):
-        tell(f"{', '.join(gpu.where for gpu in outcome.gpus if gpu.reason == reason)}: {reason}")
+        print_message(f"{', '.join(gpu.where for gpu in outcome.gpus if gpu.reason == reason)}: {reason}")
     if interrupted:
         dots, wrong = (sum(getattr(gpu, key) for gpu in outcome.gpus) for key in ("dots", "wrong"))
-        tell(f"interrupted: {dots:,} results were compared, {wrong:,} differ")
+        print_message(f"interrupted: {dots:,} results were compared, {wrong:,} differ")
     if outcome.differs:
         sys.exit(DIFFERS)
     if interrupted:

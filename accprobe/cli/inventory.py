@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import list_names, tell
+from accprobe.cli.output import list_names, print_message
 
 if TYPE_CHECKING:
     from accprobe.build.inventory import Item
@@ -98,7 +98,7 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
         measured = f"measured on {', '.join(on[inst])}" if inst in on else NEVER_RUN
         yield inst.name, "; ".join(filter(None, (needs, measured, gpu.caveat if gpu else "")))
     if gpu and gpu.target != architecture:
-        tell(f"{architecture} is listed; {gpu.target} has more")
+        print_message(f"{architecture} is listed; {gpu.target} has more")
 
 
 def _devices() -> Iterator[tuple[str, str]]:
@@ -107,9 +107,9 @@ def _devices() -> Iterator[tuple[str, str]]:
 
     yield from named_devices()
     if reason := why_no_gpu():
-        tell(f"no GPU found: {reason}")
+        print_message(f"no GPU found: {reason}")
     if reason := why_no_processor():
-        tell(f"the processor cannot be measured: {reason}")
+        print_message(f"the processor cannot be measured: {reason}")
 
 
 @click.command("doctor")

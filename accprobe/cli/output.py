@@ -141,7 +141,7 @@ class Output:
         except AccprobeError as e:
             if not differs:
                 raise
-            tell(str(e))
+            print_message(str(e))
 
 
 def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
@@ -209,7 +209,7 @@ def write(text: str) -> None:
     click.echo(text.encode(), nl=False)
 
 
-def tell(sentence: str) -> None:
+def print_message(sentence: str) -> None:
     """Print a message on standard error; on a terminal it replaces the line of a progress bar."""
     clear_progress()
     click.echo(f"accprobe: {plain(sentence)}", err=True)

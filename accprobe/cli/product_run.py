@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import print_message
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import Show
 
@@ -96,7 +96,7 @@ class Measurement:
             label, text = f"{where}{name}", said.text
             if name not in NOT_OF_A_FINDING and self.shown.get(label) != text:
                 self.shown[label] = text
-                tell(f"{self.title}: {label}: {text}")
+                print_message(f"{self.title}: {label}: {text}")
 
 
 @dataclass
@@ -188,7 +188,7 @@ class ProductRun:
             clauses.append(_without_effect(opened.ineffective))
         if (sentence := "; ".join(clauses)) and sentence not in self.announced:
             self.announced.add(sentence)
-            tell(sentence)
+            print_message(sentence)
 
     def open_each(self, settings: Sequence[ProductSetting]) -> None:
         """Open each of several callables before the first is measured. Raises as `opened`."""
@@ -247,7 +247,7 @@ class ProductRun:
         if spec.a.is_integer:
             raise AccprobeError(f"--data has real numbers, but the operands are {spec.a}: leave it out")
         if taken := self.data.taken(spec.k):
-            tell(taken)
+            print_message(taken)
         return partial(drawn_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
 
     def keep_measured(self, reason: str) -> Report | None:

@@ -19,7 +19,7 @@ from accprobe.cli.output import (
     form_of_file,
     format_option,
     output_option,
-    tell,
+    print_message,
     write,
 )
 from accprobe.cli.streams import libraries_on_stderr
@@ -49,7 +49,7 @@ def read_report(name: str, row: str = "", evidence: bool = False) -> Report:
         return report
     chosen, remark = rows_named(report, source, row or rows)
     if remark:
-        tell(remark)
+        print_message(remark)
     return chosen
 
 
@@ -64,7 +64,7 @@ def _read(name: str, evidence: bool) -> Report:
     if name == STANDARD_INPUT:
         return Report.read_from(sys.stdin.buffer, "standard input")
     if name in recorded() and Path(name).exists():
-        tell(f"{name} is the recorded report; ./{name} is the file of that name")
+        print_message(f"{name} is the recorded report; ./{name} is the file of that name")
     if not evidence:
         return Report.load(name)
     from accprobe.report.evidence import load_with_evidence
@@ -124,7 +124,7 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
 
     if output.is_file() and output.stat().st_size:
         Report.load(output)
-    save = Autosave(output, tell)
+    save = Autosave(output, print_message)
 
     def written(report: Report | None) -> None:
         try:
@@ -183,11 +183,11 @@ def announce(report: Report) -> None:
 
     missing = f"no GPU found ({report.device.reason})"
     if report.device.kind == "cpu":
-        tell(f"{missing}; measuring the processor, {report.device.name}")
+        print_message(f"{missing}; measuring the processor, {report.device.name}")
         return
-    tell(f"SIMULATED: {missing}; using {report.device.name}")
+    print_message(f"SIMULATED: {missing}; using {report.device.name}")
     if report.run.selected and (reason := why_no_processor()):
-        tell(f"the processor is not measured: {reason}")
+        print_message(f"the processor is not measured: {reason}")
 
 
 def _end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
@@ -197,5 +197,5 @@ def _end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt
     else:
         kept = f"{output} has {measured}" if output else f"{measured} measured; use -o FILE to keep them"
     timed_out = isinstance(stop, TimeLimitReached)
-    tell(f"{stop if timed_out else 'interrupted'}: {kept}")
+    print_message(f"{stop if timed_out else 'interrupted'}: {kept}")
     sys.exit(TIMED_OUT if timed_out else INTERRUPTED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, check_writable, count, seed_option, tell
+from accprobe.cli.output import DIFFERS, check_writable, count, print_message, seed_option
 from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
 from accprobe.errors import AccprobeError
 
@@ -142,7 +142,7 @@ def _profiler(device: str) -> Profiler:
         try:
             return lowerings(FIRST_GPU if device in WORDS_ALONE else device, insts)
         except AccprobeError as e:
-            tell(f"nothing was counted, the opcodes are those of the disassembly: {e}")
+            print_message(f"nothing was counted, the opcodes are those of the disassembly: {e}")
             return {}
 
     return query

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, clear_progress, format_option, tell, write
+from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, clear_progress, format_option, print_message, write
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
@@ -120,7 +120,7 @@ def _read(
                 show_file(found if at_once else [])
         except KeyboardInterrupt:
             show_file(reading.begun if at_once else [*kernels, *reading.begun])
-            tell(f"interrupted: {reading.done:,} cubins were read; their kernels are printed")
+            print_message(f"interrupted: {reading.done:,} cubins were read; their kernels are printed")
             sys.exit(INTERRUPTED)
     return kernels, reading
 
@@ -156,9 +156,9 @@ def _exit(reading: Reading, demanded: Requirements, failed: list[Shortfall]) -> 
     from accprobe.render.subjects.sass import shortfall_line
 
     for problem in reading.problems:
-        tell(problem)
+        print_message(problem)
     for shortfall in failed:
-        tell(shortfall_line(shortfall))
+        print_message(shortfall_line(shortfall))
     if failed:
         sys.exit(DIFFERS)
     if demanded and reading.problems:

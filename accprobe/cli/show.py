@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, Output, document_text, output_options, tell
+from accprobe.cli.output import DIFFERS, Output, document_text, output_options, print_message
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 
@@ -156,7 +156,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
             raise AccprobeError(
                 f"{report} is {loaded.device.name}, nothing was measured; give --allow-simulated to check it anyway"
             )
-        tell(f"SIMULATED: {report} has published models, nothing was measured")
+        print_message(f"SIMULATED: {report} has published models, nothing was measured")
     found = check_requirements(loaded, requirements)
     print_blocks(requirement_blocks(found))
     if not all(outcome.passed for outcome in found):

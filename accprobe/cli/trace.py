@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, Output, document_text, output_options, tell
+from accprobe.cli.output import DIFFERS, Output, document_text, output_options, print_message
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -93,21 +93,21 @@ def record_command(
     try:
         done = record_script(script, arguments, output, save=save, **options)
     except KeyboardInterrupt:
-        tell(f"what ran before is in {output}")
+        print_message(f"what ran before is in {output}")
         raise
     count = sum(each.name != "return" for each in done.operations)
     if not count:
         raise AccprobeError(f"{script} called no operation of torch: {output} has nothing to compare")
     if options["kernels"] and not any(each.kernels for each in done.operations):
-        tell("no kernel names are recorded: no operation ran on a GPU")
-    tell(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
+        print_message("no kernel names are recorded: no operation ran on a GPU")
+    print_message(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
     if unmatched := [each for each in save if not any(matches(each, x) for x in done.operations)]:
         names = sorted({each.module or each.packet for each in done.operations if each.name != "return"})
-        tell(
+        print_message(
             f"no operation matches --save {' '.join(unmatched)}: its operands are not saved; recorded: {', '.join(names[:10])}"
         )
     if done.kept:
-        tell(f"operands of {so_many(len(done.kept), 'operation')} saved")
+        print_message(f"operands of {so_many(len(done.kept), 'operation')} saved")
 
 
 @trace_command.command("compare")

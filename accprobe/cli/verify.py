@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
-from accprobe.cli.output import DIFFERS, INTERRUPTED, TIMED_OUT, Output, count, output_options, seed_option, tell
+from accprobe.cli.output import DIFFERS, INTERRUPTED, TIMED_OUT, Output, count, output_options, print_message, seed_option
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
@@ -96,7 +96,7 @@ def verify_command(**options: Any) -> None:
 
         how = stop if isinstance(stop, TimeLimitReached) else "interrupted"
         done = f"{len(rows)} of {so_many(len(chosen), 'instruction')} verified"
-        tell(f"{how}: {done}, {seen[0]:,} dot products were compared, {seen[1]:,} differ")
+        print_message(f"{how}: {done}, {seen[0]:,} dot products were compared, {seen[1]:,} differ")
         sys.exit(TIMED_OUT if isinstance(stop, TimeLimitReached) else INTERRUPTED)
     if differs:
         sys.exit(DIFFERS)
@@ -147,7 +147,7 @@ def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel]
     for inst in runnable:  # a wgmma of an n that no catalog lists: the model of the nearest n
         listed = inst in known or inst in device.instructions()
         if not listed and (other := nearest_n(inst, known, models)):
-            tell(other[1])
+            print_message(other[1])
             fitting[inst] = known[other[0]]
     if not fitting:
         raise AccprobeError(f"{models} has no model of a selected instruction that {device.name} can run")

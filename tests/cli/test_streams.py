@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from accprobe.cli.output import tell
+from accprobe.cli.output import print_message
 
 ACCPROBE = [sys.executable, "-m", "accprobe"]
 
@@ -73,7 +73,7 @@ def test_a_sentence_takes_the_line_of_a_progress_bar(
     terminal: bool, before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    tell("no GPU found")
+    print_message("no GPU found")
     assert capsys.readouterr().err == f"{before}accprobe: no GPU found\n"
 
 

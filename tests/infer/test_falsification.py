@@ -97,7 +97,7 @@ def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
 
 
 def test_what_no_alternative_leaves_open_is_exact() -> None:
-    """An experiment that could not tell two values apart is overruled by operands that could."""
+    """An experiment that could not distinguish two values is overruled by operands that could."""
     findings = {
         "product_exponent": Finding("unnormalised", "undetermined", ("unnormalised", "normalised product")),
         "zero_terms": Finding("ignored", "undetermined", ("ignored", "aligned"), "out of reach"),

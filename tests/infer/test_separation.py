@@ -67,7 +67,7 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
 
 
 def test_a_model_that_is_wrong_where_an_alternative_is_right_is_no_confirmed_one() -> None:
-    """The inferred model normalises operands, the device does not, and only separating operands tell."""
+    """The inferred model normalises operands, the device does not, and only separating operands show it."""
     right = model_of(E5M2)
     wrong = changed(right, product_exponent="normalised operands")
     result = falsify(QueryLog(SimulatedDevice({E5M2: right}), E5M2), Characterisation(E5M2, {"order": Finding("")}, wrong))

@@ -12,7 +12,7 @@ from fakes import fake_report, float_row
 
 from accprobe.audit import kernels as witness
 from accprobe.cli import main
-from accprobe.cli.output import tell
+from accprobe.cli.output import print_message
 from accprobe.errors import AccprobeError, plain
 from accprobe.render.document import Paragraph, Phrase
 from accprobe.render.terminal import screen_lines
@@ -114,7 +114,7 @@ def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
 
 
 def test_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    tell(HOSTILE)
+    print_message(HOSTILE)
     assert STEERS.search(capsys.readouterr().err) is None
 
     def fails(*_: object) -> None:
