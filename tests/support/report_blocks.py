@@ -151,11 +151,11 @@ def plans() -> str:
 
 
 def more_plans() -> str:
-    return _plans("more-products-h200").partition("\n\n")[0] + "\n"
+    return _plans("more-products-h200").rpartition("\n\n")[0] + "\n"
 
 
 def sparse_plans() -> str:
-    return _plans("sparse-products-h200").partition("\n\n")[0] + "\n"
+    return _plans("sparse-products-h200").rpartition("\n\n")[0] + "\n"
 
 
 def reduction_plans() -> str:
@@ -188,10 +188,12 @@ def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K", rema
         f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
         f" {min(proved):,} of each row: 0 mismatches. {remark}"
     ).strip()
-    others = "; ".join(
-        f"{row.name} {row.shape} of {row.a} -> {row.out}: {row.reason}" for row in rows if row.status != "confirmed"
-    )
-    return f"{filled(f'{text} Not confirmed: {others}.' if others else text)}\n{table}"
+    others: dict[str, list[str]] = {}
+    for row in (row for row in rows if row.status != "confirmed"):
+        others.setdefault(row.reason, []).append(f"{row.name.removeprefix('torch:')} {row.shape} {row.a} -> {row.out}")
+    lines = "".join(filled(f"- {', '.join(dict.fromkeys(names))}: {reason}") for reason, names in others.items())
+    refused = f"Not confirmed:\n\n{lines}\n" if lines else ""
+    return f"{filled(text)}\n{refused}{table}"
 
 
 def _options(rows: Sequence[ProductRow]) -> str:
