@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, Output, document_text, output_options, print_message
+from accprobe.cli.output import DIFFERS, INTERRUPTED, Output, document_text, output_options, print_message
 from accprobe.errors import AccprobeError
+from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun
-    from accprobe.trace.causes import TraceFindings
+    from accprobe.trace.causes import OnOrigin, TraceFindings
 
 
 @click.group("trace")
@@ -75,7 +76,8 @@ def record_command(
     """Run SCRIPT.py and record its torch operations.
 
     The folder has names, shapes, arguments and hashes of the operations, forward, backward and optimizer, and the operands
-    of those chosen with --save. Options stand before SCRIPT.py; its own arguments follow it.
+    of those chosen with --save. Options stand before SCRIPT.py; its own arguments follow it. An earlier trace in the folder
+    is kept: its files get the ending ~.
 
     Needs: torch 2.10 or later.
 
@@ -87,9 +89,12 @@ def record_command(
     """
     from accprobe.report.words import so_many
     from accprobe.trace.folders import matches, record_script
+    from accprobe.trace.records import OPERATION_FILE
 
     if output is None:
         raise click.UsageError(f"no folder is given; for example: accprobe trace record -o trace_a {script}")
+    if (earlier := output / OPERATION_FILE).exists():
+        print_message(f"the earlier trace in {output} is kept as {earlier.name}~")
     try:
         done = record_script(script, arguments, output, save=save, **options)
     except KeyboardInterrupt:
@@ -132,7 +137,7 @@ def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     """
     from accprobe.trace.folders import compare_folders
 
-    _end(compare_folders(a, b, mapping), to)
+    _explained(lambda on_origin: compare_folders(a, b, mapping, on_origin), to)
 
 
 @trace_command.command("run")
@@ -167,7 +172,8 @@ def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any
         if mapping:
             raise click.UsageError("--batch compares the first sequence of both sides: leave out --map")
         mapping = f"batch={':'.join(sides['batch'].split(','))}"
-    _end(run_both(*_sides(function, **sides), mapping=mapping, with_fixes=fix), to)
+    a, b = _sides(function, **sides)
+    _explained(lambda on_origin: run_both(a, b, mapping, fix, on_origin), to)
 
 
 def _sides(
@@ -226,12 +232,31 @@ def _dtype(text: str) -> Any:
     return found
 
 
-def _end(found: TraceFindings, out: Output) -> None:
-    """Print or write the findings, and exit with the status."""
+def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> None:
+    """Print or write the findings, of which Ctrl-C keeps the causes so far, and exit with the status."""
     from accprobe.render.subjects.trace import trace_blocks
+    from accprobe.report.words import so_many
 
+    latest: list[TraceFindings] = []
+    interrupted = False
+    with progress_bar("recording both sides, and comparing") as show:
+
+        def on_origin(found: TraceFindings, number: int) -> None:
+            latest[:] = [found]
+            show(number + 1, len(found.origins), f"explaining origin {found.origins[number].origin.operation}")
+
+        try:
+            latest[:] = [explain(on_origin)]
+        except KeyboardInterrupt:
+            if not latest:
+                raise
+            interrupted = True
+    found = latest[0]
     differs = not found.comparison.equal
     out.deliver(lambda: trace_blocks(found), lambda form: _text(found, form), differs)
+    if interrupted:
+        print_message(f"interrupted: {found.explained} of {so_many(len(found.origins), 'origin')} explained")
+        sys.exit(INTERRUPTED)
     if differs:
         sys.exit(DIFFERS)
 

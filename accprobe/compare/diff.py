@@ -264,12 +264,17 @@ def _plain(row: AnyClaim, field: str) -> str:
 
 
 def _others(diff: Diff) -> Iterable[str]:
-    """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 other products differ"."""
+    """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 other products differ", and
+    "1 product: status inferred → confirmed".
+    """
     by_kind: dict[str, list[Pair]] = {}
     for pair in diff.pairs:
-        if pair.verdict == "changed" and not pair.instructions:
+        if pair.word == "changed" and not pair.instructions:
             by_kind.setdefault(pair.row.kind, []).append(pair)
     for kind, (first, *more) in by_kind.items():
         yield f"{first.row.title}: {' → '.join(first.contrast())}"
         if more:
             yield f"{so_many(len(more), f'other {kind}')} differ{'s' * (len(more) == 1)}"
+    alone = [pair for pair in diff.pairs if pair.word == "status changed" and not pair.instructions]
+    for (kind, *statuses), count in Counter((pair.row.kind, *pair.values("status")) for pair in alone).items():
+        yield f"{so_many(count, kind)}: status {' → '.join(statuses)}"

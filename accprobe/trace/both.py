@@ -12,7 +12,7 @@ from typing import Any
 from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.opening import UserFunction, find_callable
-from accprobe.trace.causes import TraceFindings, explain_origins
+from accprobe.trace.causes import OnOrigin, TraceFindings, explain_origins
 from accprobe.trace.compare import TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
@@ -154,7 +154,13 @@ def _holder(name: str) -> tuple[Any, str]:
     return holder, attribute
 
 
-def run_both(a: ProgramRun, b: ProgramRun, mapping: str = "", with_fixes: bool = False) -> TraceFindings:
+def run_both(
+    a: ProgramRun,
+    b: ProgramRun,
+    mapping: str = "",
+    with_fixes: bool = False,
+    on_origin: OnOrigin = lambda found, number: None,
+) -> TraceFindings:
     """Record two runs, compare them and explain each origin. mapping: see `compare_traces`. Raises AccprobeError."""
     check_torch()
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
@@ -167,7 +173,7 @@ def run_both(a: ProgramRun, b: ProgramRun, mapping: str = "", with_fixes: bool =
     if not found.origins:
         return TraceFindings(found)
     kept = [_kept_again(side, found, which) for which, side in enumerate(sides)]
-    explained = explain_origins(found, (kept[0], kept[1]), with_fixes)
+    explained = explain_origins(found, (kept[0], kept[1]), with_fixes, on_origin)
     if a.is_compiled != b.is_compiled:
         _explain_fusion(explained, sides)
     return explained

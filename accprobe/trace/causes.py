@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from accprobe.errors import AccprobeError
@@ -51,6 +52,9 @@ WEIGHTS = {
 
 NOT_MODELLED = "located, not modelled yet"
 
+NOT_REACHED = "not explained: interrupted"
+"""Cause of an origin until it is explained."""
+
 
 @dataclass
 class ExplainedOrigin:
@@ -70,24 +74,52 @@ class TraceFindings:
     comparison: TraceComparison
     origins: list[ExplainedOrigin] = field(default_factory=list)
 
+    @property
+    def explained(self) -> int:
+        """Return the number of origins that were explained before an interruption."""
+        return sum(each.cause.text != NOT_REACHED for each in self.origins)
 
-def explain_origins(comparison: TraceComparison, runs: tuple[KeptCalls, KeptCalls], with_fixes: bool = False) -> TraceFindings:
+
+OnOrigin = Callable[[TraceFindings, int], None]
+"""Called before each origin is explained, with the findings so far and the number of the origin."""
+
+
+def explain_origins(
+    comparison: TraceComparison,
+    runs: tuple[KeptCalls, KeptCalls],
+    with_fixes: bool = False,
+    on_origin: OnOrigin = lambda found, number: None,
+) -> TraceFindings:
     """Return the cause of each origin. with_fixes: try changes that make both sides equal."""
     found = TraceFindings(comparison)
     for origin in comparison.origins:
         left, right = (run.side(origin, which) for which, run in enumerate(runs))
-        each = ExplainedOrigin(origin, Cause("unknown", ""), (left, right))
-        try:
-            if left.value is not None and right.value is not None:
-                x, y = compared_parts(left, right)
-                each.differing, each.of = count_differing(x, y), x.numel()
-            each.cause = _cause(origin, left, right)
-            if with_fixes:
-                each.cause = replace(each.cause, fixes=tuple(fixes(left, right)), fixes_tried=True)
-        except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
-            each.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
-        found.origins.append(each)
+        found.origins.append(ExplainedOrigin(origin, Cause("unknown", NOT_REACHED), (left, right)))
+        _explaining(found.origins[-1], _count)
+    for number, each in enumerate(found.origins):
+        if each.cause.text == NOT_REACHED:
+            on_origin(found, number)
+            _explaining(each, partial(_explain, with_fixes=with_fixes))
     return found
+
+
+def _explaining(each: ExplainedOrigin, step: Callable[[ExplainedOrigin], None]) -> None:
+    try:
+        step(each)
+    except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
+        each.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
+
+
+def _count(each: ExplainedOrigin) -> None:
+    if None not in (side.value for side in each.sides):
+        x, y = compared_parts(*each.sides)
+        each.differing, each.of = count_differing(x, y), x.numel()
+
+
+def _explain(each: ExplainedOrigin, with_fixes: bool) -> None:
+    each.cause = _cause(each.origin, *each.sides)
+    if with_fixes:
+        each.cause = replace(each.cause, fixes=tuple(fixes(*each.sides)), fixes_tried=True)
 
 
 def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause:

@@ -20,7 +20,7 @@ from accprobe.errors import AccprobeError, RecordingError
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
-from accprobe.trace.causes import ExplainedOrigin, TraceFindings, explain_origins
+from accprobe.trace.causes import ExplainedOrigin, OnOrigin, TraceFindings, explain_origins
 from accprobe.trace.compare import compare_traces
 from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
@@ -132,7 +132,7 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
     return recorder
 
 
-def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
+def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = lambda found, number: None) -> TraceFindings:
     """Compare two traces or dumps, and explain each origin, with the operands that were saved. Raises AccprobeError."""
     parts = parse_mapping(mapping) if mapping else (None, None)
     traces = read_any(a, parts[0]), read_any(b, parts[1])
@@ -142,7 +142,8 @@ def compare_folders(a: Path, b: Path, mapping: str = "") -> TraceFindings:
     mapping = mapping or _recorded_mapping(traces[0].part, traces[1].part)
     comparison = compare_traces(*traces, mapping, (str(a), str(b)))
     mapped = comparison.mapping or (WHOLE_RUN, WHOLE_RUN)
-    found = explain_origins(comparison, (_saved_calls(a, traces[0], mapped[0]), _saved_calls(b, traces[1], mapped[1])))
+    calls = _saved_calls(a, traces[0], mapped[0]), _saved_calls(b, traces[1], mapped[1])
+    found = explain_origins(comparison, calls, on_origin=on_origin)
     for each in found.origins:
         if traces[0].source:
             each.cause = Cause("unknown", "not modelled: the dump has no operands")

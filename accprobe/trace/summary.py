@@ -18,7 +18,10 @@ def trace_headline(found: TraceFindings) -> str:
     if comparison.equal and limits(found):
         return f"no difference found: {so_many(max(first, second), 'operation')}"
     if comparison.equal:
-        same, rest = so_many(comparison.count("equal"), "operation"), _uncompared(found)
+        count, rest = comparison.count("equal"), _uncompared(found)
+        if not count:
+            return f"equal results: {', '.join(['no operation is recorded in both runs', *rest])}"
+        same = so_many(count, "operation")
         return f"equal results: {', '.join([f'{same} equal', *rest])}" if rest else f"equal: {same}"
     ended = [i for i, trace in enumerate(comparison.traces) if not trace.complete]
     if ended and not found.origins and not any("only one" in comparison.states[i].values() for i in ended):

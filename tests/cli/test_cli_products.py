@@ -93,7 +93,7 @@ def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Pat
     weaker = saved(tmp_path, "weaker.json", float_row(WGMMA, 13, QGMMA, status="inferred", reason="3 differ"))
     shown = diff(proved, weaker)
     assert shown.exit_code == 1
-    assert "The same instruction: changed\n" in shown.stdout
+    assert "The same instruction: only the status changed\n" in shown.stdout
     assert "pairs of instructions: 1 status changed\n" in shown.stdout
     told = json.loads(diff(proved, weaker, "--format", "json").stdout)
     assert ([(pair["verdict"], pair["word"]) for pair in told["pairs"]], told["counts"]) == (
@@ -101,9 +101,9 @@ def test_a_status_that_changed_alone_is_told_as_that_in_every_form(tmp_path: Pat
         {"status changed": 1},
     )
     markdown, html = (diff(proved, weaker, "--format", form).stdout for form in ("markdown", "html"))
-    assert "### The same instruction: changed\n" in markdown
+    assert "### The same instruction: only the status changed\n" in markdown
     assert "1 status changed" in markdown
-    assert "<h2>The same instruction: changed</h2>" in html
+    assert "<h2>The same instruction: only the status changed</h2>" in html
     assert "1 status changed" in html
 
 

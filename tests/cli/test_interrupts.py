@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from accprobe.cli import interrupts
+from accprobe.cli import interrupts, main
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
 from accprobe.cli.reports import saving
 from accprobe.report.report import Report
@@ -147,3 +149,28 @@ def test_a_time_limit_stops_the_block_alone_and_names_its_seconds() -> None:
             time.sleep(5)
         with time_limit(None):
             pass
+
+
+def test_ctrl_c_keeps_the_causes_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from accprobe.trace import causes
+
+    (tmp_path / "program.py").write_text(
+        "import torch\nx = torch.ones(4)\ndef f(): return x + 1, x + 2\ndef g(): return x + 3, x + 4\n"
+    )
+    explain, counted = causes._cause, []
+
+    def interrupted(*arguments: object) -> object:
+        counted.append(arguments)
+        if len(counted) > 1:
+            raise KeyboardInterrupt
+        return explain(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(causes, "_cause", interrupted)
+    file = tmp_path / "found.json"
+    sides = [f"{tmp_path / 'program.py'}:{name}" for name in "fg"]
+    done = CliRunner().invoke(main, ["trace", "run", sides[0], "--versus", sides[1], "-o", str(file)])
+    assert done.exit_code == 130
+    assert "1 of 2 origins explained" in done.stderr
+    kinds = [origin["cause"]["kind"] for origin in json.loads(file.read_text())["origins"]]
+    assert kinds == ["argument", "unknown"]

@@ -92,10 +92,11 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
     yield from paragraphs(sides(diff), "quiet")
     every = diff_entries(diff, expand)
     changed = [entry for entry in every if entry.first.verdict == "changed"]
-    for by, heading in HEADINGS.items():
-        if entries := [entry for entry in changed if entry.by == by]:
-            yield Heading(f"{heading}: changed", 2)
-            yield _table(diff, entries)
+    for word, words in (("changed", "changed"), ("status changed", "only the status changed")):
+        for by, heading in HEADINGS.items():
+            if entries := [entry for entry in changed if entry.by == by and entry.first.word == word]:
+                yield Heading(f"{heading}: {words}", 2)
+                yield _table(diff, entries)
     if any(value.endswith("?") for entry in changed for field in entry.fields for value in field):
         yield from paragraphs(["?: undetermined: several values explain every result; `accprobe show` lists them."], "quiet")
     if found := meanings(diff):

@@ -15,11 +15,11 @@ _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequ
 
 
 def trace_blocks(found: TraceFindings) -> Iterator[Element]:
-    """Yield the first difference or that there is none; the counts; and a line an origin."""
+    """Yield the first difference or that there is none; what the record lacks; the counts; and a line an origin."""
     yield Heading(Phrase(trace_headline(found), "good" if found.comparison.equal else "bad"), 1)
-    yield Paragraph(counts(found))
     if lacks := limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
+    yield Paragraph(counts(found))
     if found.origins:
         yield origin_table(found.origins)
 
