@@ -35,7 +35,7 @@ TOGETHER = 1 << 12
 # From so many small calls on, predicting all of them together on the CPU is faster than one by one on a GPU.
 MANY = 16
 # Calls of a reduction that are made before their results are read and compared.
-CALLS_TOGETHER = 1 << 12
+CALLS_TOGETHER = 1 << 15
 # Calls of a reduction that are repeated if one of them contradicts the plan.
 MOST_DISPUTED = 16
 
