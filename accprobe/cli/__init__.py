@@ -17,7 +17,7 @@ from accprobe.cli.gemm import gemm_command
 from accprobe.cli.health import health_command
 from accprobe.cli.interrupts import TimeLimitReached, interruptible
 from accprobe.cli.inventory import doctor_command, list_command
-from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, print_message
+from accprobe.cli.output import COULD_NOT, INTERRUPTED, TIMED_OUT, Commands, print_message
 from accprobe.cli.reduce import reduce_command
 from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
@@ -26,10 +26,10 @@ from accprobe.cli.streams import OutputLost, end_as_a_closed_pipe_does
 from accprobe.cli.sweep import sweep_command
 from accprobe.cli.trace import trace_command
 from accprobe.cli.verify import verify_command
-from accprobe.errors import AccprobeError, nearest
+from accprobe.errors import AccprobeError
 
 
-class _Main(click.Group):
+class _Main(Commands):
     """Prints every error as one sentence on standard error."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
@@ -41,7 +41,7 @@ class _Main(click.Group):
                 finally:
                     sys.stdout.flush()
         except click.ClickException as e:
-            _fail(e.format_message(), e.exit_code)
+            _fail(_sentence(e), e.exit_code)
         except (click.Abort, KeyboardInterrupt) as e:
             stop = e.__cause__ if isinstance(e, click.Abort) else e
             if isinstance(stop, TimeLimitReached):
@@ -59,11 +59,17 @@ class _Main(click.Group):
             temporary = "" if e.filename else f"; temporary files are in {tempfile.gettempdir()} (set TMPDIR to change it)"
             _fail(f"{e.filename or 'a file'} cannot be read or written: {e.strerror or e}{temporary}", COULD_NOT)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise click.UsageError(f"there is no command '{name}'; {nearest(name, self.list_commands(ctx))}")
-        return super().resolve_command(ctx, args)
+
+def _sentence(error: click.ClickException) -> str:
+    """Return the message; of a missing or an unexpected argument with the first example of the command."""
+    param = error.param if isinstance(error, click.MissingParameter) else None
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    if ctx is None or not (param or error.message.startswith("Got unexpected extra")):
+        return error.format_message()
+    named = param.human_readable_name if isinstance(param, click.Argument) else param and param.opts[-1]
+    what = f"{named} is missing" if param else error.message
+    example = (ctx.command.help or "").rpartition("Example")[2].partition("\n")[2].strip().partition("\n")[0]
+    return f"{what}; for example: {example}"
 
 
 def _fail(sentence: str, status: int) -> None:
@@ -82,21 +88,17 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     ctx.exit()
 
 
-@click.group(cls=_Main, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit."
 )
-@click.pass_context
-def main(ctx: click.Context) -> None:
+def main() -> None:
     """Measure the arithmetic of GPU matrix instructions, bit for bit.
 
     \b
     Example:
       accprobe run -o report.json
     """
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help(), err=True)
-        ctx.exit(COULD_NOT)
 
 
 _COMMANDS = (

@@ -92,8 +92,8 @@ def function_command(
         list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC_UNITS)])
         return
     if callable_ is None:
-        if versus or scale:
-            raise click.UsageError("--versus and --scale need a CALLABLE")
+        if versus or scale or arrays or exhaustive:
+            raise click.UsageError("--versus, --scale, --arrays and --exhaustive need a CALLABLE")
         _units(device, select, to)
     elif select:
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")

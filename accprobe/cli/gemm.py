@@ -85,6 +85,8 @@ def gemm_command(
       accprobe gemm torch:mm --shape 128x4096x4096 --sweep m=1,2,4,8,16,128
     """
     if listing:
+        if callable_ is not None:
+            raise click.UsageError(f"--list prints every built-in callable: leave out {callable_}")
         _list()
         return
     if callable_ is None:

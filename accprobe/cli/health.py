@@ -32,9 +32,7 @@ MOST_MINUTES = 60 * 24 * 7
 @click.option(
     "--level",
     type=click.Choice(get_args(HealthLevel)),
-    default="standard",
-    show_default=True,
-    help="Duration: 20 seconds, 5 minutes or an hour.",
+    help="Duration: 20 seconds, 5 minutes or an hour.  [default: standard]",
 )
 @click.option(
     "--minutes",
@@ -57,22 +55,20 @@ MOST_MINUTES = 60 * 24 * 7
 @click.option(
     "--patience",
     type=click.FloatRange(0, min_open=True),
-    default=HANG_SECONDS,
-    show_default=True,
     metavar="SECONDS",
-    help="With --ray: silence after which a GPU counts as hanging.",
+    help=f"With --ray: silence after which a GPU counts as hanging.  [default: {HANG_SECONDS:g}]",
 )
 @output_options("json", "junit", "prometheus")
 def health_command(
     devices: str,
-    level: HealthLevel,
+    level: HealthLevel | None,
     minutes: float | None,
     like: str | None,
     seed: int,
     with_serial: bool,
     ray: str | None,
     to: Output,
-    patience: float,
+    patience: float | None,
 ) -> None:
     """Compare the results of GPUs with their models, bit for bit.
 
@@ -93,6 +89,10 @@ def health_command(
     """
     if minutes is not None and math.isnan(minutes):
         raise click.BadParameter("nan is not a duration; give a number of minutes.", param_hint="'--minutes'")
+    if minutes is not None and level is not None:
+        raise click.UsageError("--level and --minutes both give the duration: leave out one of them")
+    if patience is not None and ray is None:
+        raise click.UsageError("--patience has no effect without --ray: leave it out, or give --ray auto")
     from accprobe.health.outcome import HealthOutcome
     from accprobe.render.subjects.health import health_blocks
     from accprobe.report.names import named_models
@@ -100,10 +100,11 @@ def health_command(
     if like is not None:
         named_models(like)  # raises before anything runs
 
-    seconds = SECONDS[level] if minutes is None else 60 * minutes
+    usual = level or "standard"
+    seconds = SECONDS[usual] if minutes is None else 60 * minutes
     plan = CheckPlan(seconds, seed, like, serial=with_serial)
-    gpus, interrupted = _of_cluster(ray, devices, plan, patience) if ray else _of_host(devices, plan)
-    outcome = HealthOutcome.of(level if minutes is None else None, seconds / 60, gpus)
+    gpus, interrupted = _of_cluster(ray, devices, plan, patience or HANG_SECONDS) if ray else _of_host(devices, plan)
+    outcome = HealthOutcome.of(usual if minutes is None else None, seconds / 60, gpus)
     to.deliver(lambda: health_blocks(outcome), lambda form: _text(outcome, form), outcome.differs)
     _exit(outcome, interrupted)
 

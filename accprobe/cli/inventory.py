@@ -50,11 +50,9 @@ def list_command(instructions: str | None, devices: bool, reports: bool, coverag
     if coverage:
         list_names(_coverage())
     if fields:
-        from accprobe.model.fields import FEATURES
-        from accprobe.report.columns import field_names
+        from accprobe.report.columns import field_names, meaning_of
 
-        titles = {name: feature.title for name, feature in FEATURES.items() if feature.title != name.replace("_", " ")}
-        list_names((name, titles.get(name, "")) for name in field_names())
+        list_names((name, meaning_of(name)) for name in field_names())
     nothing = not (instructions or devices or reports or coverage or fields)
     if devices or nothing:
         list_names(_devices())

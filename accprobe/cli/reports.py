@@ -105,7 +105,8 @@ def report_options(command: Command) -> Command:
 
 
 _REPORT_FILE = (
-    "Report file, saved after each row. Rows of the same device that are not measured now are kept. FILE~ has the previous file"
+    "Report file, saved after each row. It keeps its other rows of the same device; `run` keeps only those of the same"
+    " accprobe, environment and seed. FILE~ has the previous file"
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, INTERRUPTED, Output, document_text, output_options, print_message
+from accprobe.cli.output import DIFFERS, INTERRUPTED, Commands, Output, document_text, output_options, print_message
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from accprobe.trace.causes import OnOrigin, TraceFindings
 
 
-@click.group("trace")
+@click.group("trace", cls=Commands)
 def trace_command() -> None:
     """Find the operation that makes two runs differ, and why.
 

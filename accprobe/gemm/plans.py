@@ -326,7 +326,7 @@ def _tree_alternatives(plan: ProductModel) -> Iterator[AlternativePlan]:
     for i, (first, second) in enumerate(zip(tree.parts[:3], tree.parts[1:4], strict=False)):
         if isinstance(first, Chain) and isinstance(second, Chain) and (moved := _moved_border(first, second, products)):
             parts = (*tree.parts[:i], *moved, *tree.parts[i + 2 :])
-            yield other(replace(tree, parts=parts), "slice_sizes", f"border {i} one sum further")
+            yield other(replace(tree, parts=parts), "slice_sizes", f"slices {i + 1} and {i + 2} of other sizes")
     if all(isinstance(part, Chain) for part in tree.parts) and len(tree.parts) == 2:
         both = tuple(each for chain in plan.chains() for each in chain.sums(products))
         yield other(chain_of(both, products), "promote_every", "never")

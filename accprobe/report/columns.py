@@ -11,7 +11,7 @@ from functools import cache
 
 from accprobe.isa.families import Family
 from accprobe.isa.formats import Format
-from accprobe.model.fields import finding_names
+from accprobe.model.fields import finding_names, parsed
 from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
@@ -82,6 +82,31 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
             value = SEPARATOR.join(map(str, value))
         found[f"{prefix}{name}"] = None if value == "" else value
     return found
+
+
+_MEANINGS = {
+    "m": "rows of D",
+    "n": "columns of D",
+    "k": "products of each element of D",
+    "seconds": "seconds",
+    "promote_every": "products between two promotions",
+    "split_k": "slices",
+    "slice_sizes": "products of each slice",
+    "product_bits": "fraction bits of a rounded product",
+    "errors_largest": "largest error, in units in the last place",
+    "errors_mean": "mean error, in units in the last place",
+    "tile_covered": "elements of the tile",
+    "tile_total": "elements of the tile",
+    "tile_differing": "elements of the tile",
+}
+"""Definitions, with units, of fields that are no features of an instruction."""
+
+
+def meaning_of(name: str) -> str:
+    """Return the definition of a field with its unit; "" if its name says it."""
+    what = parsed(name)
+    added = "separate add: " if what.role == "add" else ""
+    return f"{added}{what.record.says}" if what.record else _MEANINGS.get(name, "")
 
 
 @cache

@@ -125,7 +125,7 @@ def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
     if not select:
         return known
     compiled = _compiled(device.architecture)
-    opcodes = {inst: compiled.get(inst, ()) for inst in known}
+    opcodes = {inst: compiled.get(inst) or tuple(filter(None, [inst.mnemonic])) for inst in known}
     chosen: dict[Instruction, None] = {}
     for word in select:
         chosen |= dict.fromkeys(matching(opcodes, word) or [_unlisted(word, device.architecture, opcodes)])

@@ -55,7 +55,8 @@ def reason(error: ValidationError, schema: int) -> str:
     if kind == "json_invalid" and "recursion limit" in first["msg"]:
         return "it is not an accprobe report: it is nested too deeply"
     if kind == "json_invalid":
-        return f"it is not JSON, or truncated ({first['msg'].removeprefix('Invalid JSON: ')})"
+        why = first["msg"].removeprefix("Invalid JSON: ")
+        return f"it is not JSON, or truncated ({why}): give a report that accprobe wrote, such as with `accprobe run -o FILE`"
     if kind == "model_type" and not key:
         return "it is not an accprobe report, but another JSON file: not an object"
     if key == "schema" and kind == "missing":

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.trace.causes import OnOrigin, TraceFindings, explain_origins
@@ -79,7 +79,7 @@ class _Side:
             function = self._compiled or self.run.load()
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
-                function = self._compiled = torch.compile(function, backend=self.run.backend)
+                function = self._compiled = _compiled(function, self.run.backend)
                 torch.manual_seed(_SEED)
                 function(**self.run.keywords)
             torch.manual_seed(_SEED)
@@ -113,12 +113,25 @@ def _errors_of(name: str) -> Iterator[None]:
         raise AccprobeError(f"{name or 'the function'} raises {described(e, file)}; nothing was compared") from e
 
 
+def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    import torch
+    from torch._dynamo.exc import InvalidBackend
+
+    try:
+        compiled: Callable[..., Any] = torch.compile(function, backend=backend)
+        return compiled
+    except InvalidBackend:
+        known = ["eager", *torch.compiler.list_backends()]
+        raise UnknownName(f"torch.compile has no backend '{backend}'; {nearest(backend, known)}") from None
+
+
 def _check_keywords(function: Callable[..., Any], name: str, keywords: Mapping[str, Any]) -> None:
     try:
         inspect.signature(function).bind(**keywords)
     except TypeError as e:
         given = ", ".join(f"{key}={value}" for key, value in keywords.items()) or "no arguments"
-        raise AccprobeError(f"{name or function} cannot be called with {given}: {e}") from None
+        advice = f"; write it as f({', '.join(keywords)})"
+        raise AccprobeError(f"{name or function} cannot be called with {given}: {e}{advice}") from None
     except ValueError:  # of functions that are not written in Python
         return
 

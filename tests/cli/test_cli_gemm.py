@@ -314,12 +314,16 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
             "own:nan returns NaN for random numbers in 256 of 256 elements (first at row 0, column 0): this is not a product of"
             " two matrices",
         ),
-        (["own:three"], "own:three raises TypeError: three() missing 1 required positional argument: 'c'"),
+        (["own:three"], "own:three raises TypeError: three() missing 1 required positional argument: 'c'; write it as f(a, b)"),
         (
             ["own:chain", "--scale", "row"],
-            "own:chain raises TypeError: chain() takes 2 positional arguments but 4 were given",
+            "own:chain raises TypeError: chain() takes 2 positional arguments but 4 were given; write it as"
+            " f(a, b, scale_a, scale_b)",
         ),
-        (["own:chain", "--option", "evry=3"], "own:chain raises TypeError: chain() got an unexpected keyword argument 'evry'"),
+        (
+            ["own:chain", "--option", "evry=3"],
+            "own:chain raises TypeError: chain() got an unexpected keyword argument 'evry'; leave out that --option",
+        ),
         (["own:chain", "--option", "allow_tf32=True"], "option allow_tf32 is torch's, and own:chain takes arrays of numpy"),
         (["own:chian"], "own has no 'chian'; did you mean own:chain?"),
         (["own:number"], "own:number is not a function (got int)"),

@@ -228,7 +228,7 @@ def test_required_where_there_is_no_kernel() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "Missing argument 'FILE|DIR...'"),
+        ([], "FILE|DIR... is missing; for example: accprobe sass "),
         (["x.cubin", "--arch", "sm_9"], "unknown architecture 'sm_9'; did you mean"),
         (["absent.cubin"], "absent.cubin cannot be read: No such file or directory"),
     ],

@@ -26,6 +26,9 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 
 _SCALES = ("scale of a", "scale of b")
 
+_FORMS = {1: "f(x)", 2: "f(a, b)", 4: "f(a, b, scale_a, scale_b)"}
+"""How a function is called, by the number of its operands."""
+
 # f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of arrays of a library.
 Multiply = Callable[..., Any]
 
@@ -80,6 +83,10 @@ class CallableAdapter:
         except DeviceError:
             raise
         except AccprobeError as e:
+            if "TypeError" in str(e) and "argument" in str(e) and ", line " not in str(e):  # of the call itself
+                is_option = "keyword argument" in str(e)
+                how = "leave out that --option" if is_option else f"write it as {_FORMS[len(self._operands)]}"
+                raise AccprobeError(f"{e}; {how}") from e
             if self._calls or not self._takes_transposed():
                 raise
             raise AccprobeError(
