@@ -88,11 +88,14 @@ def of_named(name: str, dtype: str = "") -> Accumulation:
     """Return the accumulation of an instruction ("QGMMA", "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:UTCQMMA"), or of a
     measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 
-    dtype: operands of the instruction, where the name leaves them open. Raises UnknownName, ReportError, and AccprobeError for
+    dtype: operands, where the name leaves them open. Raises UnknownName, ReportError, and AccprobeError for
     an instruction with more than A, B and C or of integers, and for a product without a model of one plan.
     """
     if products := named_claims(name, ProductRow):
-        return _of_product(name, products)
+        fitting = [row for row in products if dtype in ("", str(row.a), f"{row.a}:{row.b}")]
+        if not fitting:
+            raise AccprobeError(f"{name} has no product of operands {dtype}: leave out --dtype")
+        return _of_product(name, fitting)
     found = named_model(name, dtype)
     inst, model, _, remark = found
     if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:

@@ -152,9 +152,9 @@ def _interval(word: str) -> int:
 @click.command("tolerance")
 @click.argument("name")
 @click.option("--dtype", metavar="A[:B]", help="Operand formats where NAME leaves them open, such as bf16.")
-@click.option("--k", type=count, metavar="COUNT", help="K of the product.  [default: from a product or FILE]")
-@click.option("--m", type=count, metavar="COUNT", help="Rows of a test's result.  [default: as K allows, at most 64]")
-@click.option("--n", type=count, metavar="COUNT", help="Columns of a test's result.  [default: as K allows, at most 64]")
+@click.option("--k", type=count, metavar="COUNT", help="K of the product; required unless NAME is a product or --data a file.")
+@click.option("--m", type=count, metavar="COUNT", help="Rows of D in the test.  [default: as K allows, at most 64]")
+@click.option("--n", type=count, metavar="COUNT", help="Columns of D in the test.  [default: as K allows, at most 64]")
 @click.option(
     "--promote-every", type=_interval, metavar="N|none", help="Promotion interval.  [default: none, or from a product]"
 )
@@ -167,23 +167,26 @@ def _interval(word: str) -> int:
     metavar="RATE",
     default=1e-9,
     show_default=True,
-    help="False alarms per element.",
+    help="Share of correct elements that may exceed the tolerance.",
 )
 @click.option(
     "--atol",
     type=click.FloatRange(0),
     metavar="X",
-    help="Absolute tolerance of your own test against f64 sums, to evaluate it too.",
+    help="Absolute tolerance of your own test, which compares with f64 sums.",
 )
 @click.option("--rtol", type=click.FloatRange(0), metavar="X", help="Relative tolerance of your own test.")
 @seed_option
 @output_options("json")
 def tolerance_command(to: Output, **options: Any) -> None:
-    """Recommend a test of a product, and show the mistakes it detects.
+    """Recommend a tolerance for a test of a product, and show which mistakes it detects.
 
-    NAME and --data are those of `accprobe budget`. The recommended tolerance bounds the emulated errors at the given rate of
-    false alarms. The table shows the share of 200 trials in which each mistake is detected: by
-    accprobe.testing.assert_matmul_close, by rtol and atol, by DeepGEMM's calc_diff < 1e-3, and by your own --atol and --rtol.
+    NAME is an opcode (QGMMA), an instruction of a report, or a measured product; --data is a kind of data or a file. `accprobe
+    budget --help` describes both. Correct results exceed the recommended tolerance at the rate of --false-alarms.
+
+    The table has mistakes of a kernel, such as a dropped sum or a k counted twice. It shows the share of 200 trials in which
+    each test detects them: accprobe.testing.assert_matmul_close, allclose with the recommended atol and rtol, DeepGEMM's
+    calc_diff < 1e-3, and your own --atol and --rtol.
 
     Needs: nothing; extra fast for speed, torch for .pt.
 

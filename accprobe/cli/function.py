@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.command("function")
 @click.argument("callable_", metavar="[CALLABLE]", required=False)
 @click.option("--versus", metavar="CALLABLE", help="Second callable, compared operand by operand.")
-@click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Operand format of CALLABLE.")
+@click.option("--dtype", metavar="FORMAT", help="Operand format of CALLABLE.  [default: f32]")
 @click.option(
     "--scale",
     type=click.Choice(("tensor", "row", "block")),
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def function_command(
     callable_: str | None,
     versus: str | None,
-    dtype: str,
+    dtype: str | None,
     scale: ScaleLayout | None,
     device: str | None,
     arrays: str | None,
@@ -92,13 +92,15 @@ def function_command(
         list_names([*names, *((unit.name, f"arithmetic: {unit.fmt}") for unit in ARITHMETIC_UNITS)])
         return
     if callable_ is None:
-        if versus or scale or arrays or exhaustive:
-            raise click.UsageError("--versus, --scale, --arrays and --exhaustive need a CALLABLE")
+        if versus or scale or dtype or arrays or exhaustive:
+            raise click.UsageError("--versus, --dtype, --scale, --arrays and --exhaustive need a CALLABLE")
         _units(device, select, to)
     elif select:
         raise click.UsageError("--select chooses PTX instructions: leave CALLABLE out, or --select")
+    elif scale and exhaustive:
+        raise click.UsageError("--exhaustive has no effect with --scale: leave it out")
     else:
-        _callables([each for each in (callable_, versus) if each], dtype, scale, device, arrays, exhaustive, to)
+        _callables([each for each in (callable_, versus) if each], dtype or "f32", scale, device, arrays, exhaustive, to)
 
 
 def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> None:

@@ -21,9 +21,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--shape", "shapes", multiple=True, metavar="ROWSxK", help="Rows, and elements per row. Repeatable.  [default: 64x1024]"
 )
-@click.option(
-    "--dim", type=click.Choice(("last", "first", "all")), default="last", show_default=True, help="Reduced dimension."
-)
+@click.option("--dim", type=click.Choice(("last", "first", "all")), help="Reduced dimension.  [default: last]")
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
 @click.option("--out", metavar="FORMAT", help="Format of the result.  [default: CALLABLE's]")
 @click.option(
@@ -46,7 +44,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 def reduce_command(
     callable_: str,
     shapes: tuple[str, ...],
-    dim: str,
+    dim: str | None,
     dtype: str,
     out: str | None,
     options: tuple[str, ...],
@@ -101,12 +99,14 @@ def reduce_command(
         raise AccprobeError(f"{stray} belongs to collectives such as {COLLECTIVES[0]}: leave it out")
     if ranks is not None:
         backend = backend or "gloo"
+        if dim:
+            raise AccprobeError("--dim has no effect on a collective, which adds over the ranks: leave it out")
         if rows:
             raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
         dim, options = "ranks", (*options, f"backend={backend}", f"op={op or 'sum'}")
         device = "cpu" if backend == "gloo" and device is None else device
     run = ProductRun(elements, seed, device)
-    measure_each(run, lambda: _settings(callables, sizes, dim, dtype, out, options, arrays, ranks or 1), to, rows)
+    measure_each(run, lambda: _settings(callables, sizes, dim or "last", dtype, out, options, arrays, ranks or 1), to, rows)
 
 
 def _settings(

@@ -19,23 +19,26 @@ if TYPE_CHECKING:
 
 @click.command("sass")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIR...")
-@click.option("--arch", metavar="ARCH,…", help="Only these architectures.")
+@click.option("--arch", metavar="ARCH,…", help="Read only these architectures, such as sm_90a.")
 @click.option(
-    "--fail-below", type=click.IntRange(0), metavar="BITS", help="Require at least BITS fraction bits of each accumulator."
+    "--fail-below",
+    type=click.IntRange(0),
+    metavar="BITS",
+    help="Fail kernels with an accumulator of fewer than BITS fraction bits.",
 )
 @click.option(
     "--unless-promoted",
     type=click.IntRange(1),
     metavar="N",
-    help="With --fail-below: accept sums that are promoted after at most N products.",
+    help="With --fail-below: pass kernels that promote after at most N products.",
 )
 @click.option(
     "--require",
     multiple=True,
     metavar="OPCODE",
-    help="Opcode that each kernel with matrix opcodes must have; several: one of them. Repeatable.",
+    help="Fail kernels that have matrix opcodes, but none of the opcodes given with --require. Repeatable.",
 )
-@click.option("--forbid", multiple=True, metavar="OPCODE", help="Reject kernels with one of these opcodes. Repeatable.")
+@click.option("--forbid", multiple=True, metavar="OPCODE", help="Fail kernels that have one of these opcodes. Repeatable.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
 @format_option("json")
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
@@ -50,11 +53,12 @@ def sass_command(
     form: str,
     expand: bool,
 ) -> None:
-    """Show the matrix instructions in a binary.
+    """Show the matrix instructions in binaries, and their accumulators.
 
-    Reads cubins, fatbins, libraries, executables, wheels, and the caches of Triton and inductor. For each kernel it prints
-    the matrix opcodes, the conversions before them, the fraction bits of the accumulator, and the promotion interval: the
-    products after which a partial sum is added to a separate f32 accumulator.
+    Reads cubins, fatbins, libraries, executables, wheels, and folders with such files, such as the caches of Triton and
+    inductor. For each kernel it prints the matrix opcodes, the conversions before them, and the fraction bits of the
+    accumulator. It also prints the promotion interval: the products after which a partial sum is added to a separate f32
+    accumulator.
 
     Needs: extra sass.
 

@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 
 @click.group("trace", cls=Commands)
 def trace_command() -> None:
-    """Find the operation that makes two runs differ, and why.
+    """Find the torch operation that makes two runs differ, and why.
 
-    Two functions of one program: `trace run`. Two scripts, machines or versions: `trace record` each of them, then
-    `trace compare`. Every torch operation is compared by 128-bit hashes of its inputs and outputs. An origin is an operation
-    with equal inputs and different outputs; its cause is, for example, another argument, a cast, dropout, or split-K.
+    Use `trace run` to compare two functions, or one function with two batch sizes, types, flags or compilers. To compare
+    scripts, machines or versions, record each run with `trace record`, then use `trace compare`.
+
+    Each torch operation is compared by 128-bit hashes of its inputs and outputs. An origin is an operation with equal inputs
+    and different outputs. Its cause can be another argument, a cast, dropout, or split-K.
 
     Needs: torch 2.10 or later; `compare` needs nothing, and torch for saved operands.
 
-    Exit status: 0 equal, 1 different, 2 error, 130 interrupted.
+    Exit status of `run` and `compare`: 0 equal, 1 different, 2 error, 130 interrupted.
 
     \b
-    Example:
+    Examples:
       accprobe trace run model.py:forward --batch 1,8
+      accprobe trace compare trace_h100 trace_h200
     """
 
 
@@ -123,9 +126,11 @@ def record_command(
 def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
-    Many causes follow from the records alone. Where a cause needs operands, its line names the option to record with. Dumps:
-    rank_N_activations.log of torchtitan, a folder of SGLang's dumper, or the debug_string() of torch's DebugMode with hashes.
-    They have no operands: only the first difference is located.
+    A and B are folders of `trace record`. Many causes follow from the records alone. If a cause needs operands, its line names
+    the --save option to record with.
+
+    A and B can also be dumps: rank_N_activations.log of torchtitan, a folder of SGLang's dumper, or the debug_string() of
+    torch's DebugMode with hashes. They have no operands, so only the first difference is located.
 
     Needs: nothing; torch 2.10 or later for saved operands.
 
@@ -142,20 +147,21 @@ def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
 
 @trace_command.command("run")
 @click.argument("function")
-@click.option("--versus", metavar="FUNCTION", help="The other side: FILE.py:FUNCTION.")
+@click.option("--versus", metavar="FUNCTION", help="Function of the second run; FUNCTION by default.")
 @click.option("--batch", metavar="N,N", help="Two values of the argument `batch`; the first sequence of each is compared.")
 @click.option("--compile", "backends", metavar="A,B", help="Backend of torch.compile of each side, such as eager,inductor.")
 @click.option("--dtype", metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
 @click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable.")
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
-@click.option("--fix", is_flag=True, help="Try changes that make the origins equal.")
+@click.option("--fix", is_flag=True, help="Try changes to the program that make each origin equal, and print those that work.")
 @output_options("json", "html", "markdown", "junit")
 def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any) -> None:
     """Run a function twice, and explain each origin of a difference.
 
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
-    run, with the same random seed. Without an option that makes the sides differ, both are FUNCTION as it is: a difference is
-    an operation that does not repeat. Each side runs again where they differ, to keep the operands of the origins.
+    run, with the same random seed. A and B are the two runs. Without an option that makes them differ, FUNCTION runs twice
+    unchanged: a difference is then an operation that does not repeat. If the runs differ, both run again to keep the operands
+    of the origins. Ctrl-C keeps the causes found so far.
 
     Needs: torch 2.10 or later.
 
