@@ -292,8 +292,9 @@ def trusted(device: Device, like: str | None) -> Trusted:
 
     Raises UnknownName, ReportError; DeviceError where there are none.
     """
+    simulated = "SIMULATED: no hardware is checked" if device.kind == "simulated" else ""
     if like is not None:
-        return Trusted(like, named_models(like), "")
+        return Trusted(like, named_models(like), simulated)
     if found := _recorded_of(device):
         return found
     for name in names():

@@ -29,7 +29,7 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
 
 
 def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
-    yield from (Phrase(remark, "warning") for remark in remarks(gpu))
+    yield from (Phrase(remark, "warning") for remark in remarks(gpu) if not remark.startswith("SIMULATED"))  # said above
     alike: dict[object, list[HealthMismatch]] = {}
     for word in gpu.mismatches:
         alike.setdefault((word.place.sm, word.bits), []).append(word)
