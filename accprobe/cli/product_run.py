@@ -318,8 +318,8 @@ def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> N
     compared, wrong = f"{len(words):,} {fmt} words", row.verification.mismatches if row.verification else 0
     how = f"{subject.name} is {row.computes}: {compared}, 0 differ"
     if wrong or not row.computes:
-        nearest = f"{row.computes} differs in {wrong:,} of {compared}" if row.computes else row.reason
-        how = f"{subject.name} is located, not explained: {nearest}"
+        nearest = f"the nearest, {row.computes}, differs in {wrong:,} of {compared}" if row.computes else row.reason
+        how = f"no known way to compute {subject.name} gives its bits: {nearest}"
     outcome.epilogue = replace(outcome.epilogue, note=f"{outcome.epilogue.note}; {how}")
 
 

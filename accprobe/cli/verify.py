@@ -51,7 +51,7 @@ class VerifyRequest:
 @time_limit_option
 @output_options("json")
 def verify_command(**options: Any) -> None:
-    """Verify models on a device.
+    """Verify the models of a report with fresh operands on a device.
 
     Every bit of every result is compared. MODELS is a report, some rows of one (h200:QGMMA), or sim:NAME for published models.
 

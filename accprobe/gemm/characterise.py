@@ -53,7 +53,7 @@ SHORT_SUM = 64
 # Attempts to find another fused sum if a result contradicts the plan while alternatives are tested.
 REFITS = 3
 UNFINISHED = "the measurement is not finished"
-CHANGING_ORDER = "the order of the additions changes from call to call, as that of atomics does"
+CHANGING_ORDER = "atomics, random numbers or uninitialised memory may be the cause"
 
 # Receives the name of an experiment and the share of it that is done, 0 to 1.
 Progress = Callable[[str, float], None]
@@ -118,7 +118,12 @@ def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Depen
     most = MOST_REGIONS if subject.spec.k > SHORT_SUM else None
     regions = outcome.region_map.regions[:most]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
-    counted = contract.count_products(subject, some)
+    try:
+        counted = contract.count_products(subject, some)
+    except AccprobeError as e:
+        if outcome.region_map.changed:
+            raise AccprobeError(f"identical calls give other bits ({CHANGING_ORDER}), and {e}") from None
+        raise
     outcome.found[:] = [RegionOutcome(*each) for each in counted]
     if not any(found.mispaired for found in outcome.found):
         return outcome.depends

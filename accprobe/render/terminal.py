@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
@@ -66,9 +67,10 @@ _DOTS = re.compile(r"(?=\.)(?![^{]*\})")
 
 def print_blocks(blocks: Iterable[Element]) -> None:
     """Print a document on standard output; honours NO_COLOR and COLUMNS."""
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else FILE_COLUMNS
+    given = os.environ.get("COLUMNS", "").lstrip("0").isdigit()  # some containers export COLUMNS=0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() or given else FILE_COLUMNS
     console = Console(width=width, highlight=False, markup=False)
-    for each in screen_lines(blocks, max(console.width, NARROWEST)):
+    for each in screen_lines(blocks, max(width, NARROWEST)):
         console.print(each, soft_wrap=True)
 
 

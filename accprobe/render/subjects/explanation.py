@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from accprobe.gemm.known_plans import Candidate, Explanation, differences, differing_plans
-from accprobe.gemm.verification import ElementMismatch
+from accprobe.gemm.verification import ElementMismatch, got_and_expected
 from accprobe.isa.formats import Format
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid, paragraphs
 
@@ -42,7 +44,7 @@ def _verdict(name: str, found: Explanation, out: Format) -> Iterator[Element]:
     plan = found.plans[0]
     part = f"{found.compared:,}" if found.compared == found.words else f"{found.compared:,} of {found.words:,}"
     if found.mismatches:
-        verdict = Phrase(f"{found.mismatches:,} of {part} results not explained; the plan of the others", "bad")
+        verdict = Phrase(f"{found.mismatches:,} of {part} results not explained; the others by", "bad")
     elif found.regions:
         verdict = Phrase(
             f"explained: {part} results, bit for bit, by {len(found.regions) + 1} plans; the plan of most", "warning"
@@ -77,7 +79,8 @@ def _remarks(found: Explanation, plan: Candidate, out: Format) -> Iterator[Said]
         yield "plans with another arithmetic may match too: the search ends at the first that explains the results"
     if found.mismatches:
         yield from (_place(place, out) for place in found.places)
-        yield "the cause is faulty hardware, or another program"
+        nan = not out.is_integer and all(np.isnan(out.values(np.array([x.got], out.dtype))).all() for x in found.places)
+        yield f"possible causes: {'a NaN in A or B, ' if nan else ''}other operands, another program, faulty hardware"
 
 
 def _unknown(found: Explanation) -> Iterator[str]:
@@ -125,8 +128,7 @@ def _differing(plan: Candidate, beside: Candidate) -> str:
 
 
 def _place(place: ElementMismatch, out: Format) -> str:
-    digits = out.storage_bits // 4
-    return f"row {place.row}, column {place.column}: {place.got:0{digits}x}, expected {place.expected:0{digits}x}"
+    return f"row {place.row}, column {place.column}: {got_and_expected(out, place.got, place.expected)}"
 
 
 def _of_two(found: Sequence[Explanation]) -> Iterator[str]:

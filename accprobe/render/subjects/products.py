@@ -135,7 +135,8 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
         kinds = {"missing": "DROPPED", "more than once": "DOUBLED", "subtracted": "SUBTRACTED"}
         what = " AND ".join(name for words, name in kinds.items() if words in which)
         at = f", at {where}" if len(row.regions) > 1 else ""
-        yield Phrase(f"{what} PRODUCTS: {which}{at}, of {row.k:,}" if what else f"WRONG PRODUCTS: {which}{at}", "bad")
+        noun = "ELEMENTS" if row.is_reduction else "PRODUCTS"
+        yield Phrase(f"{what} {noun}: {which}{at}, of {row.k:,}" if what else f"WRONG {noun}: {which}{at}", "bad")
     yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
     if row.verification and row.verification.mismatch:
         yield Phrase(f"mismatch: {row.verification.mismatch}", "bad")
@@ -242,7 +243,7 @@ def _of_all_outputs(row: ProductRow, first: RegionRecord) -> Iterator[ProductLin
 
 
 def _yes_or_no(finding: Finding, yes: str) -> Phrase:
-    return Phrase(yes) if finding.value == "yes" else Phrase(": ".join(filter(None, ("NO", finding.note))), "warning")
+    return Phrase(yes) if finding.value == "yes" else Phrase(finding.note or "no", "warning")
 
 
 def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:

@@ -220,13 +220,13 @@ def meanings(report: Report) -> list[tuple[str, list[str]]]:
         if detour(row):
             ran = f"operands are converted and multiplied by {_stems(row.opcodes)}, not by a unit of their own format: "
             if is_ordinary(row.lowering):
-                ran = f"sum is computed by no matrix unit, but by {_stems(opcode for opcode, _ in row.lowering)}: "
+                ran = f"sum is computed by {_stems(opcode for opcode, _ in row.lowering)}, not by a matrix unit: "
             converted.setdefault(f"{how} {ran}", []).append(row.name)
     return list((narrow | converted).items())
 
 
 def _stems(names: Iterable[str]) -> str:
-    return " and ".join(dict.fromkeys(map(opcodes.stem, names)))
+    return " + ".join(dict.fromkeys(map(opcodes.stem, names)))
 
 
 def legend(rows: Sequence[Row], grid: Grid) -> Iterator[str]:
