@@ -93,11 +93,12 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit."
 )
 def main() -> None:
-    """Find why two torch runs differ, and measure the arithmetic of GPU instructions and libraries, bit for bit.
+    """Find why two PyTorch runs differ, and measure the arithmetic of GPU instructions and libraries, bit for bit.
 
     \b
-    Example:
+    Examples:
       accprobe run -o report.json
+      accprobe trace run model.py:forward --batch 1,8
     """
 
 

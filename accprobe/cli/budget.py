@@ -179,7 +179,7 @@ def _interval(word: str) -> int:
 @seed_option
 @output_options("json")
 def tolerance_command(to: Output, **options: Any) -> None:
-    """Recommend a tolerance for a test of a product, and show which mistakes it detects.
+    """Recommend a tolerance for a test, and show the mistakes it detects.
 
     NAME is an opcode (QGMMA), an instruction of a report, or a measured product; --data is a kind of data or a file. `accprobe
     budget --help` describes both. Correct results exceed the recommended tolerance at the rate of --false-alarms.

@@ -70,7 +70,7 @@ def health_command(
     to: Output,
     patience: float | None,
 ) -> None:
-    """Find faulty GPUs: compare their results with their models, bit for bit.
+    """Find faulty GPUs by comparing their results with models.
 
     Runs all SMs of all GPUs at once at full load, one operand type after the other, and names the GPU, the SM and the operands
     of each mismatch. --ray checks all nodes of a cluster at once. Ctrl-C reports what was compared until then.

@@ -6,7 +6,6 @@ import io
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -165,12 +164,13 @@ def test_help_is_whole_and_has_examples() -> None:
     assert (nothing.exit_code, nothing.stdout, nothing.stderr[:7]) == (2, "", "Usage: ")
 
 
-def test_help_imports_nothing_heavy_and_is_quick() -> None:
-    program = "import sys; from accprobe.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(*sys.modules)"
-    started = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert time.perf_counter() - started < 2
-    assert not {"numpy", "pydantic", "rich", "jinja2", "cupy", "torch", "triton"} & set(done.stdout.split())
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from accprobe.cli import main\ntry: main(['--help'])\nexcept SystemExit: sys.exit(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert not {"numpy", "pydantic", "rich", "jinja2", "cupy", "torch", "triton"} & set(done.stderr.split())
+    assert "accprobe.cli" in done.stderr.split()
 
 
 def test_python_m_accprobe_is_the_command() -> None:
