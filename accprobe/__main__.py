@@ -15,9 +15,9 @@ def main() -> None:
     import atexit
 
     from accprobe.cli import main as command
-    from accprobe.cli.streams import guard, skip_exit_handlers_of_torch
+    from accprobe.cli.streams import replace_streams, skip_exit_handlers_of_torch
 
-    guard()
+    replace_streams()
     atexit.register(skip_exit_handlers_of_torch)
     command(prog_name="accprobe")
 

@@ -1,4 +1,4 @@
-"""Properties of the GPUs, from the NVIDIA driver library: this needs no package and is faster than importing one."""
+"""Properties of the GPUs, from the NVIDIA driver library: it is always there with a GPU, and faster than importing cupy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def why_no_gpu() -> str | None:
 
 @cache
 def gpus() -> tuple[int, str]:
-    """Return the number of GPUs, and the reason if there is none."""
+    """Return the number of GPUs, and why there is none, as a clause ("" if there is one)."""
     try:
         driver = _library()
     except OSError:
@@ -41,7 +41,7 @@ def gpus() -> tuple[int, str]:
         return 0, f"the NVIDIA driver finds no GPU (cuInit: error {error})"
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
-    return count.value, "the NVIDIA driver finds no GPU"
+    return count.value, "" if count.value else "the NVIDIA driver finds no GPU"
 
 
 def uuid(index: int) -> str:

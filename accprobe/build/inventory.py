@@ -1,4 +1,4 @@
-"""The tools and packages that accprobe uses: those found, those missing, and how to install them (`accprobe doctor`)."""
+"""The tools and packages that accprobe uses: those found, those missing, and what to do about these (`accprobe doctor`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from accprobe.isa.processors import MNEMONICS
 
 @dataclass(frozen=True)
 class Item:
-    """One tool or package. version: None if it is missing; install: how to install it; note: a remark."""
+    """One tool or package. version: None if it is missing; remedy: what to do if it is missing; note: a remark."""
 
     name: str
     purpose: str
     version: str | None
-    install: str
+    remedy: str
     note: str = ""
 
     @property

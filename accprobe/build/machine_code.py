@@ -70,8 +70,8 @@ class Loop:
 
 
 @cache
-def loaded(mnemonic: Mnemonic) -> Loop:
-    """Return the loop in memory, ready to run here. Raises ToolMissing without llvmlite."""
+def load_loop(mnemonic: Mnemonic) -> Loop:
+    """Assemble the loop and load it into memory. Raises ToolMissing without llvmlite."""
     binding = _llvm()
     engine = binding.create_mcjit_compiler(binding.parse_assembly(_module(mnemonic)), _machine(binding))
     objects: list[bytes] = []
@@ -86,7 +86,7 @@ _engines: list[Any] = []
 """Owners of the loaded code, kept for the life of the process."""
 
 
-def opcodes(code: bytes) -> tuple[tuple[str, int], ...]:
+def count_opcodes(code: bytes) -> tuple[tuple[str, int], ...]:
     """Return the dot product opcodes in machine code, with their counts."""
     counts = {each.mnemonic: sum(_is_at(each, code, at) for at in range(len(code))) for each in MNEMONICS}
     return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
@@ -97,7 +97,7 @@ def why_no_llvm() -> str | None:
     return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.LLVM}"
 
 
-def why_not(mnemonic: Mnemonic) -> str | None:
+def explain_unsupported(mnemonic: Mnemonic) -> str | None:
     """Return why the loop cannot be assembled, as a clause, or None if it can. Raises ToolMissing without llvmlite."""
     major, needed = _llvm().llvm_version_info[0], mnemonic.llvm
     if major >= needed:

@@ -29,7 +29,12 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option("--out", metavar="FORMAT", help="Format of D.  [default: CALLABLE's]")
 @click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="Scales of the operands.")
 @click.option(
-    "--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch. Repeatable."
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE,…",
+    help="Option of CALLABLE, such as use_fast_accum=False, or a flag of torch.backends.cuda.matmul, such as"
+    " allow_tf32=True. Repeatable.",
 )
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="m=M,M,…", help="Compare the row of D that the same row of A gives at these values of M.")
@@ -43,8 +48,8 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--data",
     metavar="FILE[:TENSOR]",
-    help="Your own operands to verify the plan on too: .npy, .pt or .safetensors with a [M, K] and b [K, N], or a [N, K] matrix"
-    " for B. Rows of A and columns of B are drawn from it.",
+    help="Your own operands, on which the plan is verified too: a .npy, .pt or .safetensors file. It has a matrix a [M, K] and"
+    " a matrix b [K, N], or only the weights of B as [N, K]. Rows of A and columns of B are drawn from them.",
 )
 @seed_option
 @report_options

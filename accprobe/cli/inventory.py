@@ -157,5 +157,5 @@ def _tools(items: Iterable[Item]) -> Grid:
 
 
 def _remark(item: Item) -> str:
-    install = f"install: {item.install}" if item.install.startswith(("pip ", "http")) else item.install
+    install = f"install: {item.remedy}" if item.remedy.startswith(("pip ", "http")) else item.remedy
     return "; ".join(filter(None, [item.note, "" if item.found else install]))

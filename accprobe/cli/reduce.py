@@ -25,7 +25,11 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
 @click.option("--out", metavar="FORMAT", help="Format of the result.  [default: CALLABLE's]")
 @click.option(
-    "--option", "options", multiple=True, metavar="NAME=VALUE,…", help="Option of CALLABLE, or a flag of torch. Repeatable."
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE,…",
+    help="Option of CALLABLE, such as eps=1e-5, or a flag of torch.backends.cuda.matmul, such as allow_tf32=True. Repeatable.",
 )
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option("--sweep", metavar="rows=N,N,…", help="Compare the first row's result at these numbers of rows.")

@@ -62,8 +62,8 @@ def run_command(
 ) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
-    Infers a model of each instruction, verifies it on fresh random dot products, and searches operands that contradict it or
-    rule out alternatives. Instructions without a probe are skipped. Ctrl-C keeps the rows so far.
+    Infers a model of each instruction, verifies it on fresh random dot products, and searches for operands that contradict it
+    or rule out alternatives. Instructions without a probe are skipped. Ctrl-C keeps the rows so far.
 
     Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models,
     whose rows are `simulated`. In CI, use `--device gpu`, which fails instead.

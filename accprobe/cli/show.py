@@ -79,7 +79,7 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
 def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand: bool, to: Output) -> None:
     """Compare two reports, or a report and published models.
 
-    A and B are each a file, a recorded report, sim:NAME for published models, or - for standard input; REPORT:NAME compares
+    For A and B, give a file, a recorded report, sim:NAME for published models, or - for standard input. REPORT:NAME compares
     only some rows, such as h200:QGMMA. Instructions are paired by name, or by their operands if two generations have different
     instructions for them. A value that is uncertain on one side and may be equal on the other does not count as a difference.
 
@@ -140,7 +140,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     \b
     Examples:
       accprobe check report.json --require 'wgmma.*.f32.e4m3.*: effective_bits >= 13'
-      accprobe check report.json --require 'torch:_scaled_mm 4096x4096x*: promote_every <= 128'
+      accprobe check report.json --require 'torch:_scaled_mm use_fast_accum=False: promote_every <= 128'
       accprobe check functions.json --require 'ex2.*: mismatches == 0'
     """
     from accprobe.compare.requirements import check_requirements, parse_requirement, read_file

@@ -45,7 +45,7 @@ class _Descriptor(io.FileIO):
         return memoryview(data).nbytes
 
 
-def guard() -> None:
+def replace_streams() -> None:
     """Replace the standard streams: output is written completely or OutputLost is raised; errors are written if possible.
 
     With PYTHONUNBUFFERED, Python writes without a buffer and ignores short writes; this always uses a buffer. A closed

@@ -41,8 +41,8 @@ def trace_command() -> None:
 
 
 _MAP_HELP = (
-    "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16, token=last, or shard=RANK/RANKS"
-    " (slice RANK of A's tensors with B, the run of that rank)."
+    "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16 (the first 16 rows), token=last (the"
+    " last token), or shard=0/2 (B is the run of rank 0 of 2; of A's tensors, the first half)."
 )
 
 
@@ -55,7 +55,8 @@ _MAP_HELP = (
     "part",
     default="",
     metavar="batch=8|…",
-    help="Part of each tensor to hash too: batch=8 (the first of 8 sequences), rows=16, token=last or shard=0/2.",
+    help="Part of each tensor to hash too: batch=8 (the first of 8 sequences), rows=16 (the first 16 rows), token=last (the"
+    " last token), or shard=0/2 (the first half, for a run with 2 ranks).",
 )
 @click.option(
     "--save",

@@ -71,13 +71,13 @@ def verify_command(**options: Any) -> None:
     from accprobe.verify.bulk import prepare_to_verify
 
     rows: list[Verified] = []
-    seen, stop = [0, 0], None
+    done, stop = _Compared(), None
     with time_limit(request.time_limit):
         with progress_bar("compiling for the device"):
             device, chosen, lacking = _opened(request)
             prepare_to_verify(device, chosen)
         try:
-            _measure(request, device, chosen, rows, seen)
+            _verify_each(request, device, chosen, rows, done)
         except KeyboardInterrupt as e:
             stop = e
     data = {
@@ -95,17 +95,25 @@ def verify_command(**options: Any) -> None:
         from accprobe.report.words import so_many
 
         how = stop if isinstance(stop, TimeLimitReached) else "interrupted"
-        done = f"{len(rows)} of {so_many(len(chosen), 'instruction')} verified"
-        print_message(f"{how}: {done}, {seen[0]:,} dot products were compared, {seen[1]:,} differ")
+        verified = f"{len(rows)} of {so_many(len(chosen), 'instruction')} verified"
+        print_message(f"{how}: {verified}, {done.dots:,} dot products were compared, {done.mismatches:,} differ")
         sys.exit(TIMED_OUT if isinstance(stop, TimeLimitReached) else INTERRUPTED)
     if differs:
         sys.exit(DIFFERS)
 
 
-def _measure(
-    request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified], seen: list[int]
+@dataclass
+class _Compared:
+    """The dot products compared so far, and those of them that differ."""
+
+    dots: int = 0
+    mismatches: int = 0
+
+
+def _verify_each(
+    request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified], so_far: _Compared
 ) -> None:
-    """Add a row of each instruction. seen: counts the compared dot products, and those that differ."""
+    """Verify the model of each instruction, add a row for it, and count in `so_far`."""
     from accprobe.devices.protocol import InstructionSubject
     from accprobe.evaluate.evaluator import evaluate
     from accprobe.render.subjects.instruction import Verified
@@ -117,9 +125,10 @@ def _measure(
     with progress_bar(f"verifying {device.name}", speed=True) as show:
 
         def advance(compared: int, differed: int) -> None:
-            seen[0] += compared
-            seen[1] += differed
-            show(seen[0], total, f"verifying {device.name}" + (f", {seen[1]:,} differ" if seen[1] else ""))
+            so_far.dots += compared
+            so_far.mismatches += differed
+            differ = f", {so_far.mismatches:,} differ" if so_far.mismatches else ""
+            show(so_far.dots, total, f"verifying {device.name}{differ}")
 
         for inst, model in chosen.items():
             started = time.perf_counter()

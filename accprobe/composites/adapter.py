@@ -25,9 +25,10 @@ ELEMENTS_OF_X = {"cpu": 1 << 25, "cuda": 1 << 27}
 
 
 class CompositeAdapter(CallableAdapter):
-    """A composite of x [rows, K]; as a product of ones and x, which tests whether calls repeat, it returns the first column.
+    """A composite of x [rows, K], such as softmax along K, with the interface of a product.
 
-    given: the arguments of the row. record: the steps, once they are known.
+    `product` multiplies ones by x: it calls the composite and returns the first result of each row, which is enough to test
+    whether calls repeat. given: the arguments of the row. record: the steps, once they are known.
     """
 
     def __init__(self, name: str, spec: Spec, given: Arguments, device: str | None) -> None:
@@ -57,7 +58,7 @@ class CompositeAdapter(CallableAdapter):
 
     @property
     def columns(self) -> int:
-        """Return the number of results of a row: K or 1. The composite has been called."""
+        """Return the number of results of a row: K or 1. Call the composite first."""
         return int(self._whole.shape[1])
 
     @cached_property

@@ -63,16 +63,16 @@ class CpuDevice(Device):
             return f"this processor has no {lacking[-1]}"
         if mnemonic.tiles and self._refused:
             return self._refused
-        return machine_code.why_not(mnemonic)
+        return machine_code.explain_unsupported(mnemonic)
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         for inst in insts:
-            machine_code.loaded(_mnemonic(inst))
+            machine_code.load_loop(_mnemonic(inst))
 
     def lowering(self, inst: Instruction) -> Lowering:
         """Return the opcodes in the machine code that `dot` runs."""
-        code = machine_code.loaded(_mnemonic(inst)).code
-        sequence = machine_code.opcodes(code)
+        code = machine_code.load_loop(_mnemonic(inst)).code
+        sequence = machine_code.count_opcodes(code)
         return Lowering(tuple(opcode for opcode, _ in sequence), sequence, "machine code", sha256(code).hexdigest())
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
@@ -89,7 +89,7 @@ class CpuDevice(Device):
         request.check(inst)
         if reason := self.why_not(inst):
             raise DeviceError(f"{inst.name} cannot be run: {reason}")
-        loop, few = machine_code.loaded(_mnemonic(inst)), tile.problems(inst)
+        loop, few = machine_code.load_loop(_mnemonic(inst)), tile.problems(inst)
         d, step = np.empty(len(request), inst.d.dtype), CHUNK_TILES * few
         words, config = np.zeros(machine_code.CONTROL_WORDS, np.uint64), _tile_configuration()
         for start in range(0, len(request), step):

@@ -133,7 +133,7 @@ def _value_text(value: TensorValue) -> str:
 
 
 class TraceWriter:
-    """Writes a trace line by line, so that a run that crashes leaves what it recorded. Files of an earlier trace get a "~"."""
+    """Write a trace line by line, so that a run that crashes leaves what it recorded. Files of an earlier trace get a "~"."""
 
     def __init__(self, folder: Path, part: str, versions: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,9 +16,9 @@ def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pyte
     programs = {"nvdisasm", "cuobjdump", "ncu"}
     assert programs | {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "triton", "torch", "ray", "nvidia-ml-py"} <= set(items)
     assert not any(items[name].found for name in ("cupy", "ray", "nvidia-ml-py"))
-    assert "[fleet]" in items["ray"].install
-    assert items["nvidia-ml-py"].install == "pip install nvidia-ml-py"
-    assert all(item.install for item in items.values() if not item.found)
+    assert "[fleet]" in items["ray"].remedy
+    assert items["nvidia-ml-py"].remedy == "pip install nvidia-ml-py"
+    assert all(item.remedy for item in items.values() if not item.found)
 
 
 def test_a_checkout_without_links_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,18 +16,18 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the inst
 
 @pytest.mark.parametrize("mnemonic", MNEMONICS, ids=lambda each: each.mnemonic)
 def test_the_loop_has_the_opcode_once(mnemonic: Mnemonic) -> None:
-    if reason := machine_code.why_not(mnemonic):
+    if reason := machine_code.explain_unsupported(mnemonic):
         pytest.skip(reason)
-    assert machine_code.opcodes(machine_code.loaded(mnemonic).code) == ((mnemonic.mnemonic, 1),)
+    assert machine_code.count_opcodes(machine_code.load_loop(mnemonic).code) == ((mnemonic.mnemonic, 1),)
 
 
 def test_code_without_any_has_none() -> None:
-    assert machine_code.opcodes(bytes(range(256)) * 4) == ()
+    assert machine_code.count_opcodes(bytes(range(256)) * 4) == ()
 
 
 def test_an_llvm_that_is_too_old_is_refused() -> None:
     young = Mnemonic("NEW", "amx", "m16n16k32", "f32 f16 f16", ("amx_tile",), llvm=999)
-    assert machine_code.why_not(young).endswith("and 999 is the first that knows NEW")
+    assert machine_code.explain_unsupported(young).endswith("and 999 is the first that knows NEW")
 
 
 def test_flags_are_read_as_linux_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_this_processor_computes_what_its_manual_says() -> None:
 
 def control_now(mnemonic: str) -> int:
     """The control register as a loop finds it, but for the flags that say what happened (MXCSR 0 to 5)."""
-    loop = machine_code.loaded(next(each for each in MNEMONICS if each.mnemonic == mnemonic))
+    loop = machine_code.load_loop(next(each for each in MNEMONICS if each.mnemonic == mnemonic))
     words, room = np.zeros(machine_code.CONTROL_WORDS, np.uint64), np.zeros(1 << 12, np.uint8)
     words[0] = USUAL
     at = room.ctypes.data

@@ -26,8 +26,8 @@ def tabled(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def filled(text: str) -> str:
-    """Return a paragraph as lines of at most 128 characters."""
-    return textwrap.fill(text, 128, break_on_hyphens=False) + "\n"
+    """Return a paragraph, or an item of a list with hanging indent, as lines of at most 128 characters."""
+    return textwrap.fill(text, 128, break_on_hyphens=False, subsequent_indent="  " * text.startswith("- ")) + "\n"
 
 
 def paragraphs(text: str) -> list[str]:

@@ -42,8 +42,8 @@ def planted(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, DotModel]) -> 
     monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
     monkeypatch.setattr(processor, "lacking", lambda each: [] if each.mnemonic in models else ["flag"])
     monkeypatch.setattr(processor, "flags", frozenset)
-    monkeypatch.setattr(machine_code, "loaded", lambda each: Planted(each, models[each.mnemonic]))
-    monkeypatch.setattr(machine_code, "opcodes", lambda code: ((code.removeprefix(OPCODE).decode(), 1),))
+    monkeypatch.setattr(machine_code, "load_loop", lambda each: Planted(each, models[each.mnemonic]))
+    monkeypatch.setattr(machine_code, "count_opcodes", lambda code: ((code.removeprefix(OPCODE).decode(), 1),))
     return CpuDevice()
 
 

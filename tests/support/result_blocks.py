@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 from benchmark import RESULTS, recorded
@@ -18,14 +17,18 @@ from accprobe.trace.compare import DifferenceOrigin
 from accprobe.trace.records import TensorValue, TracedOperation
 from accprobe.trace.sides import Cause, OriginSide
 
-_FAULTS = {"mispaired", "around", "truncated_step"}
+_MISTAKES = {"mispaired", "around", "truncated_step"}
 """Parameters of planted products that must not be confirmed."""
 
-_NOT_CONFIRMED = {
+_VERDICTS = {
+    "right": "confirmed as drawn",
     "not confirmed": "not confirmed, with the reason",
-    "too late": "not done in 120 s of one core",
+    "too late": "not finished in 120 s on one core",
     "crashed": "crashed",
+    "wrong": "confirmed, but not as drawn",
+    "called unstable": "called unstable, but repeatable",
 }
+"""The verdicts on planted products and reductions, in words."""
 
 
 def speed() -> str:
@@ -61,43 +64,43 @@ def verified_rows() -> str:
 
 
 def drawn_plans() -> str:
-    """Return the counts of verdicts on planted products drawn by seed."""
-    lines, command, counts, false = _drawn("10000-10199")
-    faulty = [line for line in lines if line["parameters"].keys() & _FAULTS]
-    confirmed = sum(line["status"] == "confirmed" for line in faulty)
-    others = ", ".join(f"{counts[name]} {words}" for name, words in _NOT_CONFIRMED.items() if counts[name])
+    """Return the verdicts on planted products drawn by seed, and on those of them with a mistake."""
+    lines, command = _drawn("10000-10199")
+    wrong = [line for line in lines if line["parameters"].keys() & _MISTAKES]
     text = (
         f"`{command}` draws {len(lines)} products by seed and computes them with an evaluator that shares no code with"
-        f" accprobe's. {len(faulty)} of them have a fault that no plan describes: operands read at the wrong place, first calls"
-        f" that differ, outputs that depend on other rows, one truncated step. {confirmed} of these were confirmed."
-        f" {counts['right']} of all {len(lines)} were confirmed with the drawn plan, {others}; {counts['wrong']} with"
-        f" another plan, {counts['called unstable']} repeatable ones were called unstable, and {false} had a finding that was"
-        " exact and false."
+        f" accprobe's. {len(wrong)} of them have a mistake that no plan describes. They read operands at the wrong place,"
+        " differ in the first calls, depend on other rows, or truncate one step."
     )
-    return filled(text)
+    return f"{filled(text)}\n{_verdicts(products=lines, of_which_with_a_mistake=wrong)}"
 
 
 def drawn_reductions() -> str:
-    """Return the counts of verdicts on planted reductions drawn by seed."""
-    lines, command, counts, false = _drawn("20000-20199")
-    others = "".join(f", {counts[name]} {words}" for name, words in _NOT_CONFIRMED.items() if counts[name])
+    """Return the verdicts on planted reductions drawn by seed."""
+    lines, command = _drawn("20000-20199")
     text = (
-        f"`{command}` draws {len(lines)} reductions by seed and computes them in numpy alone: sums in turn, from the last"
-        " element, in pairs, as butterflies, in lanes, in blocks and in cascades, Kahan's and Neumaier's, of four types and"
-        " with four types of partial sums; means; atomics; a dropped or a doubled element; one row in another order."
-        f" {counts['right']} were confirmed in the drawn order{others}; {counts['wrong']} in another order,"
-        f" {counts['called unstable']} repeatable ones were called unstable, and {false} had a finding that was exact and"
-        " false."
+        f"`{command}` draws {len(lines)} reductions by seed and computes them in numpy alone. They are sums in turn, from the"
+        " last element, in pairs, as butterflies, in lanes, in blocks and in cascades, and Kahan's and Neumaier's sums."
+        " Elements and partial sums have four types each. Some reductions are means, use atomics, drop or double an element,"
+        " or add one row in another order."
     )
-    return filled(text)
+    return f"{filled(text)}\n{_verdicts(reductions=lines)}"
 
 
-def _drawn(seeds: str) -> tuple[list[dict[str, Any]], str, Counter[str], int]:
-    """Return the recorded judgements, the command, the counts of verdicts, and the number with a false exact finding."""
+def _drawn(seeds: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the recorded judgements, and the command."""
     text = (RESULTS / "products" / f"{seeds}.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
-    false = sum(bool(line["false_exact"]) for line in lines)
-    return lines, f"python benchmarks/products.py --seeds {seeds}", Counter(x["verdict"] for x in lines), false
+    return [json.loads(line) for line in text.splitlines()], f"python benchmarks/products.py --seeds {seeds}"
+
+
+def _verdicts(**columns: list[dict[str, Any]]) -> str:
+    """Return a table of the numbers of each verdict, and of judgements with a false exact finding. columns: judgements."""
+    every = columns.values()
+    rows = [(words, *(sum(x["verdict"] == name for x in some) for some in every)) for name, words in _VERDICTS.items()]
+    false = (sum(bool(x["false_exact"]) for x in some) for some in every)
+    return tabled(
+        ("verdict", *(name.replace("_", " ") for name in columns)), [*rows, ("with an `exact` finding that is false", *false)]
+    )
 
 
 def first_difference() -> str:
