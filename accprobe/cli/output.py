@@ -55,7 +55,8 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise click.UsageError(f"there is no command '{name}'; {nearest(name, self.list_commands(ctx))}")
+            advice = f"see `{ctx.command_path} --help`" if name == "help" else nearest(name, self.list_commands(ctx))
+            raise click.UsageError(f"there is no command '{name}'; {advice}")
         found, command, rest = super().resolve_command(ctx, args)
         if command is not None:
             inner = click.Context(command, parent=ctx, info_name=found, **command.context_settings)

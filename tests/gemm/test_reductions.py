@@ -142,7 +142,7 @@ def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("numpy:max", "--shape", "4x32"), "it is not a sum or mean"),
+        (("numpy:max", "--shape", "4x32"), "is not a sum or mean"),
         (("numpy:mean", "--shape", "4x24"), "give a K that is a power of two"),
         (("numpy:sum", "--shape", "4x4x4"), "is not a shape: give ROWSxK, such as 64x4096"),
         (("numpy:sum", "--sweep", "m=1,2"), "is not a list of rows"),

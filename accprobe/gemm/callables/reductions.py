@@ -213,8 +213,8 @@ def factor_exponent(adapter: CallableAdapter, size: str = "elements: give a K th
         return 1 - spec.k.bit_length()
     if not np.all(abs(found - expected) < 0.3 * expected):
         raise AccprobeError(
-            f"{adapter.name} gives {found[0]:g} for {len(places)} ones among zeros, and {found[1]:g} where every other one is"
-            f" 3: it is not a sum or mean; {_KNOWN_COMPOSITES}"
+            f"{adapter.name} is not a sum or mean: {len(places)} ones among zeros give {found[0]:g}, and {found[1]:g} if"
+            f" every other one is replaced by 3; {_KNOWN_COMPOSITES}"
         )
     return 0
 

@@ -92,7 +92,7 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
     compared, differ = sum(each.compared for each in every), sum(each.mismatches for each in every)
     rest = f"; {skipped} skipped" if skipped else ""
     counts = f"{confirmed} of {len(rows) - skipped} functions confirmed, {exhaustive} of them on every operand"
-    return f"{counts}: {differ:,} of {compared:,} results differ{rest}"
+    return f"{counts}: {differ:,} of {compared:,} results differ from their models{rest}"
 
 
 def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
