@@ -36,6 +36,7 @@ def is_quiet(errors: str) -> bool:
     return all(line.startswith("accprobe: ") for line in errors.splitlines())
 
 
+@pytest.mark.slow  # it waits for a hanging process, longer than a busy machine delays one that runs
 def test_what_errs_dies_and_hangs_is_named(tmp_path: Path) -> None:
     """Five GPUs of two nodes. Of the first node one errs, one is killed once, one is killed twice, one hangs; the second node
     loses its power. Each after its first results."""
