@@ -261,6 +261,7 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (seen.status, seen.dots, seen.reason) == ("failed", 5, "its process died (exit status 3)")
 
 
+@pytest.mark.slow  # it waits for a process that hangs
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_check_in_worker", hangs)
     monkeypatch.setattr(check, "HANG_SECONDS", 8.0)

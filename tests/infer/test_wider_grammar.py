@@ -78,7 +78,7 @@ BEYOND: dict[str, tuple[str, dict[str, object], Wide]] = {
 }
 
 
-IN_SECONDS = ("accumulators that wrap", "integers that wrap in groups")
+IN_SECONDS = ("integers that wrap in groups",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(each, marks=() if each in IN_SECONDS else pytest.mark.slow) for each in BEYOND])
