@@ -59,12 +59,6 @@ def test_everything_that_json_has() -> None:
     assert told["notes"]
 
 
-def test_a_measured_product() -> None:
-    name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
-    found = rows(budget(name, "--data", "normal", "--outputs", "64", "--format", "json"))
-    assert [(row["k"], row["promote_every"], row["split_k"], row["out"]) for row in found] == [(4096, None, 3, "bf16")]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

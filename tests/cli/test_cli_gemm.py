@@ -65,8 +65,6 @@ def talks(a, b):
     print("called")
     return chain(a, b)
 
-def half(a, b): return chain(a, b) / 2
-
 def noisy(a, b): return chain(a, b) + np.random.default_rng().random((a.shape[0], b.shape[1]), np.float32)
 
 def three(a, b, c): return a
@@ -337,26 +335,15 @@ def test_what_cannot_be_asked_is_one_sentence(file: str, arguments: list[str], s
     assert (result.exit_code, result.stdout, said) == (2, "", f"accprobe: {sentence}\n")
 
 
-def test_what_is_no_product_is_told_by_what_it_makes_of_ones(file: str) -> None:
+def test_random_results_are_told(file: str) -> None:
     noisy = gemm(f"{file}:noisy", *SMALL)
+    assert noisy.exit_code == 2
     assert re.search(r"the same call returns other results: with zeros \S+, then \S+ .*: fix the seed", noisy.stderr)
-    result = gemm(f"{file}:half", *SMALL)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("accprobe: the result is 0.5 times A·B: this is not a product of two matrices")
 
 
 def test_names_are_listed_with_what_they_lack() -> None:
     lines = dict(line.split("\t") for line in gemm("--list").stdout.splitlines())
-    assert {
-        "torch:mm",
-        "torch:_scaled_mm",
-        "torch:_cslt_sparse_mm",
-        "torch:sdpa",
-        "numpy:matmul",
-        "cublaslt:matmul",
-    } < set(lines)
     assert lines["numpy:matmul"] == "numpy.matmul(a, b)"
-    assert lines["torch:sdpa"].startswith("attention, P·V along K keys")
     assert "index into its heuristic's list; nvmath is not installed: pip install 'nvmath" in lines["cublaslt:matmul"]
 
 

@@ -6,7 +6,6 @@ import io
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -96,34 +95,6 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
         ["triton", "missing", "sweeps"],
         ["GPU", "missing", "measuring"],
     ]
-
-
-def test_a_folder_is_no_file_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("here").mkdir()
-    result = CliRunner().invoke(main, ["show", "h200", "-o", "here"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.endswith(": File 'here' is a directory.\n")
-
-
-@pytest.mark.parametrize(
-    ("command", "endings"),
-    [
-        ("run --device sim:h100", ".json"),
-        ("verify h200 --device sim:h100", ".json"),
-        ("sweep --device sim:h100", ".json"),
-        ("gemm numpy:matmul", ".json"),
-        ("health --device sim:h100", ".xml, .prom or .json"),
-        ("show h200", ".html, .md, .csv or .json"),
-        ("diff h200 h100", ".html, .md or .json"),
-    ],
-    ids=lambda given: given.split()[0],
-)
-def test_json_is_not_written_where_the_name_means_another_format(command: str, endings: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, [*command.split(), "-o", str(tmp_path / "x.txt")])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"accprobe: -o cannot write .txt: let the name end in {endings}, or redirect: > x.txt\n"
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_hint_has_few_names_that_are_near_or_says_which_are_known() -> None:

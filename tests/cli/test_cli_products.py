@@ -66,14 +66,6 @@ def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
     assert run("show", "products-h200", "torch:_int_mm 512x512x512 s8 s32").exit_code == 0
 
 
-def test_diff_counts_products_and_has_no_table_of_instructions_where_there_are_none() -> None:
-    told = json.loads(run("diff", "products-h100", "products-h200", "--format", "json").stdout)
-    assert told["counts"] == {"changed": 8, "status changed": 1, "only in B": 9, "undecided": 20, "same": 73}
-    shown = run("diff", "products-h100", "products-h200", "--format", "markdown").stdout
-    assert "products: 8 changed, 1 status changed, 9 only in B, 20 undecided, 73 same" in shown.replace("*", "")
-    assert "instructions: " not in shown
-
-
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
 

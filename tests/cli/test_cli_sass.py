@@ -223,18 +223,3 @@ def test_required_where_there_is_no_kernel() -> None:
     empty = compiler.compile_source('extern "C" __global__ void k() {}', "sm_80", "k")
     status, _, told = sass(str(empty.path), "--require", "HMMA")
     assert (status, told) == (1, "accprobe: no kernel has a matrix opcode, and HMMA is required\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "FILE|DIR... is missing; for example: accprobe sass "),
-        (["x.cubin", "--arch", "sm_9"], "unknown architecture 'sm_9'; did you mean"),
-        (["absent.cubin"], "absent.cubin cannot be read: No such file or directory"),
-    ],
-)
-def test_bad_use_is_one_sentence(arguments: list[str], told: str) -> None:
-    status, lines, error = sass(*arguments)
-    assert (status, lines) == (2, [])
-    assert error.startswith(f"accprobe: {told}")
-    assert error.count("\n") == 1

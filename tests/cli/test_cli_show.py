@@ -58,23 +58,10 @@ def test_the_file_is_in_the_format_that_is_asked_or_that_its_name_has(
     assert Path(options[1]).read_text().startswith(begins)
 
 
-@pytest.mark.parametrize("options", [("-o", "x.report"), ("-o", "x.html", "--format", "markdown")])
-def test_the_ending_of_another_format_is_refused(path: Path, options: tuple[str, ...]) -> None:
-    assert show(str(path), *options).exit_code == 2
-
-
 def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> None:
     assert "\x1b[" not in show(str(path)).stdout
     assert "\x1b[" in show(str(path), FORCE_COLOR="1").stdout
     assert "\x1b[3" not in show(str(path), FORCE_COLOR="1", NO_COLOR="1").stdout
-
-
-def test_all_sweeps_are_shown_where_they_are_asked_for() -> None:
-    shown = show("h200", "--all", COLUMNS="160").stdout
-    assert "promotion interval 128" in shown
-    assert re.search(r" +4 +512 +16×QGMMA +20 of 23 +22 of 23", shown)
-    assert "N of 23: the mask clears bits of an f32 sum" in shown
-    assert "e8m20" not in shown
 
 
 @pytest.mark.parametrize("arguments", ["show h200", "show h200 wgmma.m64n8k32.f32.e4m3.e4m3", "list --reports", "doctor"])

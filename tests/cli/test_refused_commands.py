@@ -13,6 +13,8 @@ from accprobe.cli import main
 
 UNKNOWN_DEVICE = "devices are auto, gpu, cpu, cuda:N, sim:NAME and replay:FILE (see"
 
+TEXT = "-o cannot write .txt: let the name end in {}, or redirect: > x.txt"
+
 REFUSED = [
     ("rum", "there is no command 'rum'; did you mean run?"),
     ("list --instructions H200", "unknown architecture 'H200'; it is of sm_90a"),
@@ -107,6 +109,16 @@ REFUSED = [
     ("reduce numpy:sum --op avg", "--op belongs to collectives"),
     ("gemm numpy:matmul --option every", "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
     ("explain --a missing.npy --b b.npy d.npy", "missing.npy cannot be read: No such file"),
+    ("sass", "FILE|DIR... is missing; for example: accprobe sass "),
+    ("sass x.cubin --arch sm_9", "unknown architecture 'sm_9'; did you mean"),
+    ("sass absent.cubin", "absent.cubin cannot be read: No such file or directory"),
+    ("show h200 -o x.html --format markdown", "x.html"),
+    ("show h200 -o x.txt", TEXT.format(".html, .md, .csv or .json")),
+    ("diff h200 h100 -o x.txt", TEXT.format(".html, .md or .json")),
+    ("health --device sim:h100 -o x.txt", TEXT.format(".xml, .prom or .json")),
+    ("run --device sim:h100 -o x.txt", TEXT.format(".json")),
+    ("verify h200 --device sim:h100 -o x.txt", TEXT.format(".json")),
+    ("gemm numpy:matmul -o x.txt", TEXT.format(".json")),
 ]
 
 REFUSED_SWEEPS = [
@@ -116,6 +128,7 @@ REFUSED_SWEEPS = [
     ("--k 1000", "--k 1000 is not a multiple of block-K 32; give 1024"),
     ("--dtype fp9", "there is no operand type 'fp9'; "),
     ("--operands norml", "there is no operand set 'norml'; did you mean normal"),
+    ("-o x.txt", TEXT.format(".json")),
 ]
 
 

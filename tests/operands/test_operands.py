@@ -53,11 +53,6 @@ def sums(operands: Request, inst: Instruction) -> np.ndarray:
         return products(operands, inst).sum(axis=1) + inst.c.values(operands.c)
 
 
-def exponents(values: np.ndarray) -> np.ndarray:
-    """floor(log2 |value|) of those that are finite and not zero."""
-    return np.frexp(values[np.isfinite(values) & (values != 0)])[1] - 1
-
-
 @everything
 def test_shapes_types_and_seed(inst: Instruction, kind: str) -> None:
     for n in (0, 1, 7):

@@ -124,26 +124,6 @@ def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Pa
     assert h200.count("<tr>") >= len(report.measured)
 
 
-def test_replayed_report_says_so() -> None:
-    text = report_page(fake_report(device={"kind": "replay", "name": "GPU", "architecture": "sm_90a"}))
-    assert (
-        '<p class="box replayed"><span class="replayed">REPLAYED from a recording: nothing was measured now</span></p>' in text
-    )
-    assert '<p class="box' not in report_page(fake_report())
-
-
-def test_sweeps_are_shown_where_there_are_some() -> None:
-    report = fake_report()
-    assert 'id="sweeps"' not in report_page(report)
-    sweep = {"dtype": "e4m3", "operands": "normal", "block_k": 128, "num_warps": 4, "block_m": 64, "block_n": 64}
-    sweep |= {"m": 64, "n": 64, "k": 4096, "opcodes": ["QGMMA.64x64x32"], "lowering": [["QGMMA.64x64x32", 4]], "reason": "why"}
-    sweep |= {"effective_bits": {"value": 13, "bound": "at_least"}, "relative_error": 0.25}
-    report = fake_report(sweeps=[sweep])
-    shown = Page(report_page(report))
-    words = " ".join(shown.words)
-    assert {"≥13", "128", "4096,", "4×QGMMA", "2.50e-01", "why"} <= set(words.split())
-
-
 def browsed(path: Path, script: str, width: int = 800) -> dict[str, Any]:
     """What a headless Chromium of that width finds in the page after the script, which may use `seen` and must return an
     object.

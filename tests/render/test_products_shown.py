@@ -111,10 +111,6 @@ def test_line_says(data: Row, label: str, words: str) -> None:
     assert said(data)[label] == words
 
 
-def test_an_output_of_its_own_row_and_column_needs_no_line() -> None:
-    assert "depends on" not in said(product_data(findings={"depends_on": {"value": "own row and column", "bound": "exact"}}))
-
-
 def test_sums_in_any_order_are_confirmed_up_to_it() -> None:
     found = {"reduction_order": {"value": "unordered", "bound": "exact"}}
     shown = text_of(products.status_spans(row(product_data(product_model(slices=4), findings=found))))

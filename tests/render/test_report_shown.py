@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from accprobe.compare.diff import diff, headline
 from accprobe.isa.instructions import catalog
 from accprobe.render.data import diff_json
 from accprobe.render.document import on_one_line, text_of
-from accprobe.render.subjects.comparison import diff_blocks, sides
+from accprobe.render.subjects.comparison import diff_blocks
 from accprobe.render.subjects.functions import function_blocks
 from accprobe.render.subjects.instruction import excluded_faults
 from accprobe.render.subjects.report import COLUMNS, TableLine, report_blocks, rows_blocks
-from accprobe.report.published import published
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import brace_patterns
@@ -145,28 +143,11 @@ def test_a_cell_marks_how_well_a_value_is_known(feature: str, header: str, findi
     assert cell(row_of(None, **{feature: finding}), header) == shown
 
 
-def test_like_instructions_share_a_line_whatever_the_effort() -> None:
-    one, other = float_row(NAME, 13, {"QGMMA": 1}), float_row(f"{NAME}.rs", 13, {"QGMMA": 1})
-    other["alternatives"] = {"tested": 41, "surviving": ["zero_sign x"]}
-    (line,) = (line for line in table_of(fake_report(one, other), 400).splitlines() if "QGMMA" in line)
-    assert "{,.rs}" in line
-
-
 def test_details_show_candidates_and_notes() -> None:
     open_ = {"value": "positive", "bound": "undetermined", "candidates": ["positive", "ieee"], "note": "nothing found"}
     shown = details_of(row_of(zero_sign=open_, overflow=open_, carries={"value": "kept", "bound": "exact", "note": "alone"}))
     assert shown.count("candidates: positive or ieee; nothing found") == 2
     assert re.search(r"^carries +kept +exact +alone$", shown, re.MULTILINE)
-
-
-def test_details_show_a_long_order_as_a_tree_alone() -> None:
-    row = float_row(FP8_MMA, 23, HMMA_OF_FP8)
-    order = "[[[0-1 4-5 8-9 12-13] 2-3 6-7 10-11 14-31] c]"
-    row["model"]["order"] = row["findings"]["order"]["value"] = order
-    shown = details_of(fake_report(row).instructions[0])
-    assert order not in shown
-    assert "  sum of C and the sum below\n    sum of products 2-3, 6-7, 10-11, 14-31 and the sum below\n" in shown
-    assert "the tree above" in shown
 
 
 def test_details_show_evidence_of_several_features_once_in_hex_and_value() -> None:
@@ -204,11 +185,6 @@ def fake_report_of(row: Row) -> Report:
     return fake_report().with_claims([row])
 
 
-def test_a_report_of_a_run_that_stopped_early_counts_what_was_not_measured() -> None:
-    cut = fake_report(run={"jobs": 1, "seconds": 1.0, "selected": 9})
-    assert "stopped early: 5 of 8 instructions not measured" in table_of(cut)
-
-
 @NOT_CONFIRMED
 def test_no_form_states_what_is_suggested_as_a_fact(status: str) -> None:
     for shown in every_form(fake_report(not_confirmed(status))):
@@ -236,16 +212,6 @@ def test_what_no_hardware_computed_is_called_simulated(form: int) -> None:
         assert "SIMULATED: these are published models, nothing was measured" in shown
         assert "measured in" not in shown
     assert "no GPU found (there is no driver); these" in every_form(simulated_report(reason="there is no driver"))[form]
-
-
-@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
-def test_that_nothing_was_measured_is_said_once(form: str) -> None:
-    shown = CliRunner().invoke(main, ["show", "sim:a2", "--format", form]).stdout
-    assert shown.count("nothing was measured") == 1
-    assert shown.count("simulated") > 2
-    in_full = CliRunner().invoke(main, ["show", "sim:a2", "mma.sync.m16n8k16.f32.bf16*", "--format", form]).stdout
-    assert in_full.count("nothing was measured") == 1
-    assert not any("nothing was measured" in shown for shown in every_form(fake_report()))
 
 
 def test_why_a_simulated_row_would_not_be_confirmed_is_told_of_the_row(tmp_path: Path) -> None:
@@ -307,29 +273,6 @@ def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
     assert all("inferred" in shown for shown in forms)
     simulated = simulated_report(float_row(NAME, 13, {"QGMMA": 1}))
     assert diff(simulated, wide).pairs[0].marks == ("A simulated",)
-
-
-SOURCE = "(MATLAB-tensor-core b12b5a7)"
-
-
-def test_recorded_results_that_a_published_model_matches_are_counted() -> None:
-    b200 = published("b200")
-    words = f"matches 5,000 results recorded on a B200 {SOURCE}, 0 mismatches"
-    for form in every_form(b200):
-        assert f"Each published model {words}: mma.sync.m16n8k" in form
-    explained, other = (
-        next(row for row in b200.instructions if row.name == name)
-        for name in (FP8_MMA, "tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3")
-    )
-    assert f"the published model {words}" in details_of(explained)
-    assert "recorded" not in details_of(other)
-    found = diff(Report.load("h200"), b200)
-    a, b = sides(found)
-    assert "match" not in a
-    assert b.endswith(f"models of 8 mma.sync instructions match 40,000 results recorded on a B200 {SOURCE}")
-    told = json.loads(diff_json(found))
-    word = {"words": 5000, "chip": "B200", "source": SOURCE.strip("()")}
-    assert (told["a"]["explains"], told["b"]["explains"]) == ([], [word] * 8)
 
 
 def test_many_functions_lead_with_a_line_for_each_of_the_special_function_unit() -> None:

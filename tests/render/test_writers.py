@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 from shown import on_terminal
 
-import accprobe
 from accprobe.render.document import Code, Column, Element, Heading, List, Paragraph, Phrase, Section, fact_grid, table
 from accprobe.render.html import html_page
 from accprobe.render.markdown import markdown_text
 
-ROOT = Path(accprobe.__file__).parent
 EVIL = "<script>a|b</script>`x`_*\n| c |\n# d"
 NAMES = table(
     (
@@ -80,16 +76,3 @@ def test_nothing_of_a_text_is_markup() -> None:
     for block in text.split("\n\n"):
         if block.startswith("|"):
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1
-
-
-def test_only_the_terminal_and_progress_import_rich() -> None:
-    """A document is made without a terminal."""
-
-    def imported(path: Path) -> set[str]:
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        return {name.partition(".")[0] for name in names}
-
-    having = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "rich" in imported(path)}
-    assert having == {"render/terminal.py", "render/progress.py"}

@@ -59,11 +59,11 @@ def evidence_of(row: Row) -> tuple[Request, Bits]:
 
 @pytest.mark.parametrize("name", recorded())
 def test_file_is_small_names_no_machine_and_is_as_the_writer_has_it(name: str) -> None:
-    text = find(name).read_text(encoding="utf-8")
-    assert Report.load(name).dumps() == text
+    text, report = find(name).read_text(encoding="utf-8"), Report.load(name)
+    assert report.dumps() == text
     assert len(text) < MOST_BYTES
     assert not {what for what, pattern in PRIVATE.items() if re.search(pattern, text)}
-    assert Report.load(name).device.kind == ("cpu" if name in CPUS else "cuda")
+    assert report.device.kind == ("cpu" if name in CPUS else "cuda")
 
 
 @pytest.mark.parametrize("gpu", GPUS)

@@ -25,7 +25,6 @@ WIDTH = 80
 SCREENS = {
     "budget": ("budget", "QGMMA", "--k", "256,1024", "--scale", "none,1x128", "--outputs", "256"),
     "diff-h200-b200": ("diff", "h200", "sim:b200"),
-    "diff-h200-h200": ("diff", "h200", "h200"),
     "products-show-one": ("show", "a.json", "torch:mm"),
     "products-show-some": ("show", "a.json"),
     "products-diff": ("diff", "a.json", "b.json"),

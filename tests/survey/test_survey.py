@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from fakes import DENSE, SPARSE, WIDE, FakeDevice
 
-from accprobe.errors import AccprobeError, DeviceError, UnknownName
+from accprobe.errors import AccprobeError, DeviceError
 from accprobe.infer import falsification
 from accprobe.infer.alternative import Alternative
 from accprobe.infer.falsification import Falsification
@@ -154,21 +154,6 @@ def test_failing_row_is_unverified_and_the_run_goes_on(error: Exception, reason:
     assert row_of(report, WIDE).status == "confirmed"
 
 
-def test_device_that_stops_working_ends_the_run_after_what_was_measured() -> None:
-    seen: list[Report] = []
-    device = FakeDevice()
-
-    def spoil(inst: Instruction, d: Bits) -> Bits:
-        if inst.name == WIDE or any(row.name == DENSE for row in seen[-1].measured):
-            raise DeviceError("illegal address")
-        return d
-
-    device.spoil = spoil
-    with pytest.raises(DeviceError, match="Fake GPU stopped working: illegal address"):
-        survey(device, dots=100, on_row=seen.append)
-    assert [row.name for row in seen[-1].measured] == [DENSE]
-
-
 def test_instructions_of_one_function_are_measured_once() -> None:
     class Twins(FakeDevice):
         def identity(self, inst: Instruction) -> int:
@@ -189,11 +174,6 @@ def test_instruction_that_the_catalog_leaves_out_can_be_named() -> None:
     named = "wgmma.m64n128k32.s32.s8.s8"
     row = row_of(survey(FakeDevice(opcodes=("IGMMA.64x128x32.S8.S8",)), [named], dots=100), named)
     assert row.status == "confirmed"
-
-
-def test_selecting_nothing_is_told() -> None:
-    with pytest.raises(UnknownName, match=r"'mma\.sync\.m16n8k17\.s32' selects no instruction of sm_90a; did you mean "):
-        survey(FakeDevice(), [DENSE, "mma.sync.m16n8k17.s32"])
 
 
 def test_worker_processes_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
