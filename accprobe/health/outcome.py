@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from accprobe.health.plan import HealthLevel
 from accprobe.operands.exchange import Exchange
-from accprobe.report.claims import STRICT
+from accprobe.report.claims import StrictRecord
 from accprobe.report.report import Tool
 
 HEALTH_SCHEMA: Literal[1] = 1
@@ -21,19 +21,15 @@ GpuStatus = Literal["healthy", "differs", "failed"]
 """healthy: no mismatch. differs: a mismatch. failed: the GPU could not be checked, or stopped."""
 
 
-class Smallest(BaseModel):
+class Smallest(StrictRecord):
     """The fewest operands that still differ; every other product is 0 × 0."""
-
-    model_config = STRICT
 
     exchange: Exchange
     expected: str
 
 
-class SmPlace(BaseModel):
+class SmPlace(StrictRecord):
     """The place on a GPU where a result was computed; None where unknown. register_of_lane: among the registers of D."""
-
-    model_config = STRICT
 
     sm: int | None = None
     warp: int | None = None
@@ -41,7 +37,7 @@ class SmPlace(BaseModel):
     register_of_lane: int | None = None
 
 
-class HealthMismatch(BaseModel):
+class HealthMismatch(StrictRecord):
     """One mismatch.
 
     chain: number of instructions that computed it, each adding to the result before. kind: of operands. exchange: the operands
@@ -49,8 +45,6 @@ class HealthMismatch(BaseModel):
     repeated_mismatches: among them. smallest: None where no repetition differed. temperature, clock: in °C and
     MHz at that time; None where unknown.
     """
-
-    model_config = STRICT
 
     instruction: str
     chain: int
@@ -70,14 +64,12 @@ FULL_LOAD = 0.25
 """Smallest share of a unit's time in which its kernel computes. Preparing operands takes the rest."""
 
 
-class UnitOutcome(BaseModel):
+class UnitOutcome(StrictRecord):
     """One matrix unit. dots: results compared; computed: these and the intermediate results of their chains.
 
     seconds: wall time without preparation. loaded_seconds: the part in which the kernel multiplied random operands at full
     load, None where the host compares. loaded_computed: as `computed`, in that part.
     """
-
-    model_config = STRICT
 
     unit: str
     instruction: str
@@ -94,34 +86,28 @@ class UnitOutcome(BaseModel):
         return self.loaded_seconds is not None and 0 < FULL_LOAD * self.seconds <= self.loaded_seconds
 
 
-class Board(BaseModel):
+class Board(StrictRecord):
     """The identity of a board. serial: None unless --with-serial."""
-
-    model_config = STRICT
 
     uuid: str | None = None
     pci_bus: str | None = None
     serial: str | None = None
 
 
-class ClusterNode(BaseModel):
+class ClusterNode(StrictRecord):
     """A node of a Ray cluster. id: Ray's name of it; gpu: Ray's number of the GPU there, None before the check began."""
-
-    model_config = STRICT
 
     address: str
     id: str
     gpu: str | None = None
 
 
-class Sensors(BaseModel):
+class Sensors(StrictRecord):
     """NVML's values at one moment; None where the board has none.
 
     Temperature in °C, clocks in MHz, power in W. ecc: corrected and uncorrected errors since the driver was loaded; remapped:
     rows remapped for either. throttled: reasons for lower clocks.
     """
-
-    model_config = STRICT
 
     temperature: int | None = None
     sm_clock: int | None = None
@@ -135,10 +121,8 @@ class Sensors(BaseModel):
     throttled: tuple[str, ...] = ()
 
 
-class Load(BaseModel):
+class Load(StrictRecord):
     """Sensor values during the check. power: the mean; throttled: all reasons seen."""
-
-    model_config = STRICT
 
     power: float | None = None
     most_power: float | None = None
@@ -147,7 +131,7 @@ class Load(BaseModel):
     throttled: tuple[str, ...] = ()
 
 
-class GpuOutcome(BaseModel):
+class GpuOutcome(StrictRecord):
     """One GPU, so far.
 
     device: the user's name, "cuda:0". reason: why it failed. finished: the whole plan was done. models: source of the models;
@@ -157,8 +141,6 @@ class GpuOutcome(BaseModel):
     node: None on this host. deaths: how often a process that checked it died. number: from 1, among several devices of the same
     name on this host, else None. below_full_load: units that did not reach full load.
     """
-
-    model_config = STRICT
 
     device: str
     name: str
@@ -175,7 +157,7 @@ class GpuOutcome(BaseModel):
     seconds: float = 0.0
     sms: int | None = None
     vanished: int = 0
-    wrong_by_sm: dict[str, int] = {}
+    wrong_by_sm: dict[str, int] = Field(default={})
     units: tuple[UnitOutcome, ...] = ()
     mismatches: tuple[HealthMismatch, ...] = ()
     before: Sensors | None = None
@@ -216,10 +198,8 @@ OnOutcome = Callable[[int, GpuOutcome], None]
 """Called with the index of a GPU and its outcome so far."""
 
 
-class HealthOutcome(BaseModel):
+class HealthOutcome(StrictRecord):
     """All GPUs of one check. level: None where --minutes was given; minutes: of the plan."""
-
-    model_config = STRICT
 
     schema_version: Literal[1] = Field(HEALTH_SCHEMA, alias="schema")
     tool: Tool

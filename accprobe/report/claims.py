@@ -12,9 +12,6 @@ from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.verify.outcome import Count, Verification
 
-STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-"""How every part of a report is read."""
-
 Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
 """confirmed: the model explains every result, and, of an instruction, every tile element and event was covered. inferred: there
 is a model, but a result contradicts it, coverage is incomplete, or nothing was verified. unstable: two results for one query.
@@ -23,6 +20,12 @@ measured."""
 
 NOT_MEASURED = "a published model; nothing was measured"
 """The reason of a row of a published model."""
+
+
+class StrictRecord(BaseModel):
+    """A part of a report or of another file, without keys or conversions that it does not define."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def status_of(done: Verification | None) -> tuple[Status, str]:
@@ -43,19 +46,15 @@ def _serialized(finding: Finding) -> dict[str, Any]:
 SerializedFinding = Annotated[Finding, PlainSerializer(_serialized)]
 
 
-class Alternatives(BaseModel):
+class Alternatives(StrictRecord):
     """The number of tested alternative models, and the changes of those that no result contradicts."""
-
-    model_config = STRICT
 
     tested: Count
     surviving: tuple[str, ...] = ()
 
 
-class Part(BaseModel):
+class Part(StrictRecord):
     """Results that are computed alike: all of an instruction, or a region of a product. where: "" if there is one part."""
-
-    model_config = STRICT
 
     where: str = ""
     findings: dict[str, SerializedFinding] = {}
@@ -82,14 +81,12 @@ class Part(BaseModel):
         yield from (f"findings.{name}.evidence: evidence has its own key" for name, x in self.findings.items() if x.evidence)
 
 
-class Claim(BaseModel):
+class Claim(StrictRecord):
     """The computation of one subject.
 
     name: of the instruction, callable or function. device: where it ran, if not on the report's device. opcodes: the matrix
     or arithmetic opcodes that ran.
     """
-
-    model_config = STRICT
 
     kind: str
     name: str

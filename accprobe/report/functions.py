@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from accprobe.report.claims import STRICT, Claim, unknown_formats
+from accprobe.report.claims import Claim, StrictRecord, unknown_formats
 from accprobe.verify.outcome import Count
 
 
-class TableRecord(BaseModel):
+class TableRecord(StrictRecord):
     """Segments of quadratics. coefficients: c0, c1 and c2 of each; unit: the exponent of a value of 1."""
-
-    model_config = STRICT
 
     bits: Count
     unit: int
@@ -22,10 +20,8 @@ class TableRecord(BaseModel):
     coefficients: tuple[tuple[int, int, int], ...]
 
 
-class ScalingRecord(BaseModel):
+class ScalingRecord(StrictRecord):
     """f32 operations around a table: for x (size: |x|) below or above a limit, x · factor before and a correction after."""
-
-    model_config = STRICT
 
     size: bool
     below: bool
@@ -35,31 +31,27 @@ class ScalingRecord(BaseModel):
     value: float = 0.0
 
 
-class TableModelRecord(BaseModel):
+class TableModelRecord(StrictRecord):
     """A model of tables. reduction: its name and parameters. specials: result words by class of input, as hex. exact: result
     words by input word. first: values of argument 0 by table. flushed: subnormal inputs count as zeros.
     """
 
-    model_config = STRICT
-
     reduction: str
-    parameters: dict[str, int | tuple[int, ...]] = {}
+    parameters: dict[str, int | tuple[int, ...]] = Field(default={})
     tables: tuple[TableRecord, ...]
-    specials: dict[str, str] = {}
-    exact: dict[str, str] = {}
-    first: dict[str, int] = {}
+    specials: dict[str, str] = Field(default={})
+    exact: dict[str, str] = Field(default={})
+    first: dict[str, int] = Field(default={})
     scalings: tuple[ScalingRecord, ...] = ()
     flushed: bool = True
 
 
-class ConversionRecord(BaseModel):
+class ConversionRecord(StrictRecord):
     """One rounding of a reference function of float64 values. overflow, infinite: results of too large and of infinite values.
 
     nan: the word of NaN, as hex; None: any. keeps_nan: NaN has the leading bits of the operand. flushed, flushed_operands:
     subnormal results, or operands, become zero.
     """
-
-    model_config = STRICT
 
     function: str
     rounding: Literal["RNE", "RNA", "RZ", "RD", "RU"]
@@ -72,14 +64,12 @@ class ConversionRecord(BaseModel):
     flushed_operands: bool = False
 
 
-class FunctionErrors(BaseModel):
+class FunctionErrors(StrictRecord):
     """Errors against float64 values, in units in the last place, of `words` results that are normal
     numbers, as is their exact value.
 
     correct: how many are correctly rounded. against: neighbouring results that move against the function.
     """
-
-    model_config = STRICT
 
     function: str
     words: Count

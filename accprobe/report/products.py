@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from accprobe.infer.findings import Finding
 from accprobe.model.notation import ProductModelField
 from accprobe.model.product import ScaleOf
-from accprobe.report.claims import STRICT, Claim, Part, unknown_formats
+from accprobe.report.claims import Claim, Part, StrictRecord, unknown_formats
 from accprobe.verify.outcome import Count
 
 Option = str | int | float | bool | None
 
 
-class KernelRecord(BaseModel):
+class KernelRecord(StrictRecord):
     """A kernel that ran: its name, its matrix opcodes, and how often it was launched in one call."""
-
-    model_config = STRICT
 
     name: str
     opcodes: tuple[str, ...] = ()
@@ -42,25 +40,21 @@ class RegionRecord(Part):
         return super().is_tested or (self.model is not None and self.model.a.is_integer)
 
 
-class RowsRecord(BaseModel):
+class RowsRecord(StrictRecord):
     """How the results of the rows become one: their sum T in the order of a model, `order` in words, and the result from T."""
-
-    model_config = STRICT
 
     finish: str
     order: str
     model: ProductModelField
 
 
-class CompositeRecord(BaseModel):
+class CompositeRecord(StrictRecord):
     """The steps around the sum S of a composite, such as rms_norm; the row's model is that of S.
 
     finish: the result from S. function: how the scalar functions are computed, with `eps`. order: of S, in words. moments: the
     method that computes a mean and S = Σ (x - mean)²; the row's model is then its order. rows: of a loss that is reduced over
     the rows. same_bits: other steps that gave the same bits in the rows that decided.
     """
-
-    model_config = STRICT
 
     finish: str
     function: str

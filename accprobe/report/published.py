@@ -14,7 +14,7 @@ from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import NO_MODEL, Explained, KnownModel, Left, chip, known_models, title, words_explained
 from accprobe.report.claims import NOT_MEASURED
 from accprobe.report.recorded import recorded
-from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
+from accprobe.report.report import DeviceRecord, Report, Run
 from accprobe.report.rows import Row
 
 
@@ -25,15 +25,9 @@ def published(name: str) -> Report:
     Raises UnknownName with the known chips.
     """
     known, models, explained = chip(name), known_models(name), words_explained(name)
-    return Report(
-        schema=SCHEMA,
-        tool=Tool.current(),
-        environment={},
-        seed=0,
-        device=DeviceRecord(kind="simulated", name=f"simulated {title(name)}", architecture=known.architecture),
-        run=Run(jobs=0, seconds=0.0, selected=len(catalog(known.architecture))),
-        claims=tuple(_row(inst, models.get(inst), explained.get(inst.name, ())) for inst in catalog(known.architecture)),
-    )
+    device = DeviceRecord(kind="simulated", name=f"simulated {title(name)}", architecture=known.architecture)
+    claims = [_row(inst, models.get(inst), explained.get(inst.name, ())) for inst in catalog(known.architecture)]
+    return Report.of(device, {}, 0, claims, Run(jobs=0, seconds=0.0, selected=len(claims)))
 
 
 def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained, ...]) -> Row:

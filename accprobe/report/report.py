@@ -10,15 +10,15 @@ import codecs
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import IO, Annotated, Literal, Self
+from typing import IO, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 import accprobe
 from accprobe.build import atomic, checkout
 from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError
-from accprobe.report.claims import STRICT
+from accprobe.report.claims import StrictRecord
 from accprobe.report.functions import FunctionRow
 from accprobe.report.products import ProductRow
 from accprobe.report.recorded import find, recorded
@@ -34,10 +34,8 @@ MOST_BYTES = 1 << 28
 """A limit on the size of a file: a hundred times the largest report."""
 
 
-class Tool(BaseModel):
+class Tool(StrictRecord):
     """The accprobe that measured: its version, and the commit where it ran from a git checkout."""
-
-    model_config = STRICT
 
     version: str
     commit: str | None = None
@@ -47,32 +45,29 @@ class Tool(BaseModel):
         return cls(version=accprobe.__version__, commit=checkout.commit())
 
 
-class DeviceRecord(BaseModel):
+class DeviceRecord(StrictRecord):
     """The measured device. reason: why it is not a GPU, where one was looked for; facts: compute_capability, sm_count, …"""
-
-    model_config = STRICT
 
     kind: DeviceKind
     name: str
     architecture: str
     reason: str = ""
-    facts: dict[str, int | float | str] = {}
+    facts: dict[str, int | float | str] = Field(default={})
 
 
-class Run(BaseModel):
+class Run(StrictRecord):
     """The run: worker processes, wall seconds so far, and how many instructions were selected (a stopped run has fewer)."""
-
-    model_config = STRICT
 
     jobs: int
     seconds: float
     selected: int
 
 
-class Report(BaseModel):
-    """Every result about one device; claims about instructions in the order of the architecture's catalog."""
+NO_RUN = Run(jobs=1, seconds=0.0, selected=0)
 
-    model_config = STRICT
+
+class Report(StrictRecord):
+    """Every result about one device; claims about instructions in the order of the architecture's catalog."""
 
     schema_version: Literal[5] = Field(alias="schema")
     tool: Tool
@@ -96,24 +91,18 @@ class Report(BaseModel):
         return self
 
     @classmethod
+    def of(
+        cls, device: DeviceRecord, environment: dict[str, str], seed: int, claims: Iterable[AnyClaim] = (), run: Run = NO_RUN
+    ) -> Report:
+        head: dict[str, Any] = {"schema": SCHEMA, "tool": Tool.current(), "environment": environment, "seed": seed}
+        return cls(**head, device=device, run=run, claims=tuple(claims))
+
+    @classmethod
     def empty(cls, device: Device, name: str | None, seed: int) -> Report:
         """Return a report of a device without rows. name: the device as the user named it, "auto" or "cuda:0"."""
         facts = {key: fact for key, fact in device.describe().items() if isinstance(fact, int | float | str)}
-        return cls(
-            schema=SCHEMA,
-            tool=Tool.current(),
-            environment=device.environment(),
-            seed=seed,
-            device=DeviceRecord(
-                kind=device.kind,
-                name=device.name,
-                architecture=device.architecture,
-                reason=_stand_in(name, device),
-                facts=facts,
-            ),
-            run=Run(jobs=1, seconds=0.0, selected=0),
-            claims=(),
-        )
+        known: dict[str, Any] = {"kind": device.kind, "name": device.name, "architecture": device.architecture}
+        return cls.of(DeviceRecord(**known, reason=_stand_in(name, device), facts=facts), device.environment(), seed)
 
     @property
     def instructions(self) -> tuple[Row, ...]:

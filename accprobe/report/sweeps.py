@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from accprobe.infer.findings import Bound
-from accprobe.report.claims import STRICT
+from accprobe.report.claims import StrictRecord
 from accprobe.sass.lowering import OpcodeSource
 
 OperandSet = Literal["normal", "full-width", "uniform"]
 """Operand distributions of a sweep: of floats `normal` and `full-width`, of integers `uniform`."""
 
 
-class _Record(BaseModel):
-    model_config = STRICT
-
-
-class EffectiveBits(_Record):
+class EffectiveBits(StrictRecord):
     """Fraction bits of a partial sum: `exact`, or `at_least` where the operands need no more."""
 
     value: int
     bound: Bound
 
 
-class Prediction(_Record):
+class Prediction(StrictRecord):
     """The results of a model for the same operands, on a sample of the elements.
 
     differ: elements, of all masks together, whose bits differ from the device's.
@@ -41,7 +37,7 @@ class Prediction(_Record):
 OverflowRule = Literal["wrap", "saturate", "neither"]
 
 
-class Overflow(_Record):
+class Overflow(StrictRecord):
     """The range of 32-bit integer sums.
 
     largest, smallest: the outermost sums with a correct result. rule: what explains all others.
@@ -52,7 +48,7 @@ class Overflow(_Record):
     rule: OverflowRule
 
 
-class Profile(_Record):
+class Profile(StrictRecord):
     """Executions of matrix opcodes that the profiler counted in one launch for M = N = K = size, and the expected ones: how
     often the opcode occurs in the cubin, times blocks along K, programs and warps.
     """
@@ -62,7 +58,7 @@ class Profile(_Record):
     expected: tuple[tuple[str, int], ...]
 
 
-class SweepRecord(_Record):
+class SweepRecord(StrictRecord):
     """One configuration of the kernel on one set of operands.
 
     masks: (masked low bits, changed elements of the M × N). control: the same for exact sums of the same operands, on

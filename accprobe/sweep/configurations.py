@@ -21,12 +21,11 @@ MOST_STAGES = 3
 
 @dataclass(frozen=True)
 class Dtype:
-    """An operand type: its name here, its format, and its names in Triton and torch."""
+    """An operand type: its name here, its format, and its name in Triton."""
 
     name: str
     format: Format
     triton: str
-    torch: str
     precision: str = "ieee"  # Triton's name for the precision of f32 operands.
 
     @property
@@ -38,11 +37,11 @@ class Dtype:
 DTYPES = {
     dtype.name: dtype
     for dtype in (
-        Dtype("e4m3", FORMATS["e4m3"], "fp8e4nv", "float8_e4m3fn"),
-        Dtype("e5m2", FORMATS["e5m2"], "fp8e5", "float8_e5m2"),
-        Dtype("f16", FORMATS["f16"], "fp16", "float16"),
-        Dtype("bf16", FORMATS["bf16"], "bf16", "bfloat16"),
-        Dtype("tf32", FORMATS["tf32"], "fp32", "float32", "tf32"),
+        Dtype("e4m3", FORMATS["e4m3"], "fp8e4nv"),
+        Dtype("e5m2", FORMATS["e5m2"], "fp8e5"),
+        Dtype("f16", FORMATS["f16"], "fp16"),
+        Dtype("bf16", FORMATS["bf16"], "bf16"),
+        Dtype("tf32", FORMATS["tf32"], "fp32", "tf32"),
     )
 }
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from accprobe.build import install
-from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.errors import AccprobeError, DeviceError
+from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import SIDE, Dtype
 from accprobe.sweep.masks import CUTS, Measured, Operands, Sample, mask
@@ -23,17 +22,11 @@ class GpuBench:
     """GPU number `index`. Raises ToolMissing without a torch that is built for CUDA, DeviceError without that GPU."""
 
     def __init__(self, index: int) -> None:
-        try:
-            import torch
-        except ImportError as e:
-            raise ToolMissing(f"torch is not installed, and the sweep's operands are its tensors: {install.GPU_STACK}") from e
-        if torch.version.cuda is None:
-            raise ToolMissing(f"the torch that is installed ({torch.__version__}) is built without CUDA: {install.GPU_STACK}")
-        if not torch.cuda.is_available():
-            raise DeviceError(f"torch {torch.__version__} finds no GPU that it can use: see `accprobe doctor`")
-        self._torch: Any = torch
-        self._index, self._device = index, torch.device("cuda", index)
+        self._arrays = TorchArrays(f"cuda:{index}")
         self._uploaded: tuple[Operands, tuple[Any, Any, Any]] | None = None
+        import torch
+
+        self._torch: Any = torch
         with self._guard("cannot be opened"):
             torch.cuda.get_device_properties(index)
 
@@ -42,7 +35,7 @@ class GpuBench:
         torch, config = self._torch, compiled.configuration
         with self._guard(f"failed on {config.dtype.name} at block-K {config.block_k} with {config.num_warps} warps"):
             a, b, exact = self._upload(config.dtype, operands)
-            rows, columns = (torch.from_numpy(each).to(self._device) for each in sample)
+            rows, columns = (torch.from_numpy(each).to(self._arrays.device) for each in sample)
             whole = self._launched(compiled, a, b, mask(0)).view(torch.int32)
             counts, errors, sampled = [], [], []
             for cut in CUTS:
@@ -63,13 +56,9 @@ class GpuBench:
     def _upload(self, dtype: Dtype, operands: Operands) -> tuple[Any, Any, Any]:
         """Return A and B on the GPU, and their product in f64, exact for the drawn 8-bit operands."""
         if self._uploaded is None or self._uploaded[0] is not operands:
-            a, b = (self._tensor(each).view(getattr(self._torch, dtype.torch)) for each in operands)
+            a, b = (self._arrays.operand(role, each, dtype.format) for role, each in zip("ab", operands, strict=True))
             self._uploaded = operands, (a, b, a.double() @ b.double().T)
         return self._uploaded[1]
-
-    def _tensor(self, patterns: NDArray[np.unsignedinteger]) -> Any:
-        signed = patterns.view(np.dtype(f"int{8 * patterns.itemsize}"))
-        return self._torch.from_numpy(signed).to(self._device)
 
     def _launched(self, compiled: Compiled, a: Any, b: Any, mask: int) -> Any:
         c = self._torch.full((len(a), len(b)), -1, dtype=self._torch.int32, device=a.device).view(self._torch.float32)
@@ -98,9 +87,9 @@ class GpuBench:
     def _guard(self, what: str) -> Iterator[None]:
         """Make this the current GPU; turn errors of CUDA and Triton into DeviceError."""
         try:
-            with self._torch.cuda.device(self._index):
+            with self._torch.cuda.device(self._arrays.device):
                 yield
         except AccprobeError:
             raise
         except Exception as e:  # torch and Triton raise RuntimeError and their own
-            raise DeviceError(f"cuda:{self._index} {what}: {' '.join(str(e).split())}") from e
+            raise DeviceError(f"{self._arrays.device} {what}: {' '.join(str(e).split())}") from e

@@ -93,13 +93,10 @@ class Operands(NamedTuple):
 
 def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:
     """Draw operands of one kind; a row does not depend on the number of rows. Only full-width operands depend on block_k."""
-    rng_a, rng_b, rng_shared = (np.random.default_rng([seed, i]) for i in range(3))
-    fmt = dtype.format
-    if kind == "normal":
-        return Operands(
-            *(nearest_patterns(fmt, rng.standard_normal((r, k), np.float32)) for rng, r in ((rng_a, m), (rng_b, n)))
-        )
-    return _full_width(fmt, m, n, k, block_k, rng_a, rng_b, rng_shared)
+    if kind == "full-width":
+        return _full_width(dtype.format, m, n, k, block_k, seed)
+    drawn = (np.random.default_rng([seed, i]).standard_normal((lines, k), np.float32) for i, lines in enumerate((m, n)))
+    return Operands(*(nearest_patterns(dtype.format, each) for each in drawn))
 
 
 TOP = 23
@@ -109,22 +106,14 @@ UNIT = -12
 """Exponent of the unit, so that every operand below is a normal number of every type."""
 
 
-def _full_width(
-    fmt: Format,
-    m: int,
-    n: int,
-    k: int,
-    block_k: int,
-    rng_a: np.random.Generator,
-    rng_b: np.random.Generator,
-    rng_shared: np.random.Generator,
-) -> Operands:
+def _full_width(fmt: Format, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:
     """Draw operands whose sums are 24 bits wide: 1.5 · 2^23 units, one unit, and random even numbers of units below 2^22.
 
     Every product and partial sum, in any order, is a whole number of units below 2^24, so it is exact in f32. Only a unit that
     keeps fewer bits loses some. Row i has its products in block i modulo the number of blocks. So each element has one nonzero
     partial sum, which is added to the accumulator exactly.
     """
+    rng_a, rng_b, rng_shared = (np.random.default_rng([seed, i]) for i in range(3))
     width = min(fmt.mantissa_bits + 1, 4)
     blocks = k // block_k
     places = rng_shared.permutation(block_k)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from accprobe.errors import DeviceError
+from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
 from accprobe.sweep.compilation import Compiled
@@ -54,7 +55,7 @@ class Bench(GpuBench):
     def __init__(self) -> None:
         import torch
 
-        self._torch, self._index, self._device, self._uploaded = torch, 0, torch.device("cpu"), None
+        self._torch, self._arrays, self._uploaded = torch, TorchArrays("cpu"), None
 
     @contextmanager
     def _guard(self, what: str) -> Iterator[None]:
@@ -83,6 +84,7 @@ def test_a_planted_kernel_is_measured_bit_for_bit(monkeypatch: pytest.MonkeyPatc
 
 def test_errors_of_a_launch_are_sentences() -> None:
     bench = Bench()
+    bench._arrays.device = "cuda:0"
     bench._torch = type("Torch", (), {"cuda": type("Cuda", (), {"device": staticmethod(lambda _: nullcontext())})})
     with (
         pytest.raises(DeviceError, match=r"^cuda:0 failed: two lines of it$"),

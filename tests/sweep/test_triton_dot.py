@@ -20,6 +20,7 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 import torch
+from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.probes.triton_dot import masked_gemm
 from accprobe.sweep.configurations import DTYPES
 from accprobe.sweep.masks import mask
@@ -28,7 +29,8 @@ found = []
 for name, kind, cut in json.loads(sys.argv[1]):
     dtype, m, n, k, block_k = DTYPES[name], 32, 16, 128, 64
     a, b = draw_matrices(kind, dtype, m, n, k, block_k, seed=3)
-    x, y = (torch.from_numpy(each.view(f"i{each.itemsize}")).view(getattr(torch, dtype.torch)) for each in (a, b))
+    arrays = TorchArrays("cpu")
+    x, y = (arrays.operand(role, each, dtype.format) for role, each in (("a", a), ("b", b)))
     c = torch.full((m, n), -1, dtype=torch.float32)
     masked_gemm[(m // 16, n // 16)](
         x, y, c, n, k, mask(cut), BLOCK_M=16, BLOCK_N=16, BLOCK_K=block_k,

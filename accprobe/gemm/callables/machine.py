@@ -19,7 +19,7 @@ from accprobe.build import inventory, processor
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import ArrayLibrary
 from accprobe.report.products import KernelRecord
-from accprobe.report.report import SCHEMA, DeviceRecord, Report, Run, Tool
+from accprobe.report.report import DeviceRecord, Report
 
 _CUBLAS = re.compile(r"\S*/libcublasLt\.so\S*")
 
@@ -99,15 +99,7 @@ def cublas_version(maps: Path = Path("/proc/self/maps")) -> str:
 
 def empty_report(library: ArrayLibrary, seed: int) -> Report:
     """Return a report of the device without any rows."""
-    return Report(
-        schema=SCHEMA,
-        tool=Tool.current(),
-        environment=inventory.versions(),
-        seed=seed,
-        device=device_record(library),
-        run=Run(jobs=1, seconds=0.0, selected=0),
-        claims=(),
-    )
+    return Report.of(device_record(library), inventory.versions(), seed)
 
 
 # Names of profiler events that are not kernels.

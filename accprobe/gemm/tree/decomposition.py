@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -69,8 +68,7 @@ def levels(order: Nested, parts: int) -> tuple[GroupLevel, ...]:
     """Return how an order adds equal groups, then groups of groups, such as lanes, threads and warps. Empty if it does not."""
     if name := _level_name(order, parts):
         return (GroupLevel(parts, 1, name),)
-    rng = random.Random(0)
-    marks = [(rng.getrandbits(64), i) for i in range(parts)]  # a subtree is known by the sum of the numbers of its parts
+    marks = [(1 << i, i) for i in range(parts)]  # a subtree is known by the sum of the bits of its parts
     divisors = (divisor for divisor in range(2, parts) if not parts % divisor)
     for size, distance in ((divisor, distance) for divisor in divisors for distance in (1, parts // divisor)):
         starts = range(0, parts, size) if distance == 1 else range(distance)
