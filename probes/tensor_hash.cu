@@ -8,10 +8,11 @@ using u64 = unsigned long long;
 constexpr u32 THREADS = 256, EACH = 16, BLOCK = THREADS * EACH, LANES = 2, DIMENSIONS = 6, TENSORS = 32;
 
 // A tensor in its logical order. width: bytes of an element, 1, 2 or 4. dimensions: 0 of a contiguous tensor. Strides are in bytes.
+// reciprocals: for division by the sizes.
 struct TensorView {
     u64 bytes;
     u32 width, dimensions;
-    u32 sizes[DIMENSIONS];
+    u32 sizes[DIMENSIONS], reciprocals[DIMENSIONS];
     long long strides[DIMENSIONS];
 };
 
@@ -35,20 +36,29 @@ __device__ inline u64 weight(u32 table, u64 i) {
     return mixed((((u64)table << 40) + i + 1) * 0x9E3779B97F4A7C15ull) | 1;
 }
 
-__device__ inline u32 element(const TensorView& v, const u8* data, u64 i) {
+// n / size for n < 2^31 and size > 1 (Granlund and Montgomery, Division by invariant integers using multiplication, PLDI 1994).
+__device__ inline u32 quotient(u32 n, u32 size, u32 reciprocal) {
+    return ((u32)((u64)n * reciprocal >> 32) + n) >> (32 - __clz((int)size - 1));
+}
+
+// The place of element i of a tensor with strides, in bytes.
+__device__ inline long long offset_of(const TensorView& v, u32 i) {
     long long offset = 0;
-    if (v.dimensions) {
-        u32 rest = (u32)i;  // a tensor with strides has fewer than 2^32 elements
-        for (int d = (int)v.dimensions - 1; d >= 0; d--) {
-            u32 next = rest / v.sizes[d];
-            offset += (long long)(rest - next * v.sizes[d]) * v.strides[d];
-            rest = next;
-        }
-    } else {
-        offset = (long long)(i * v.width);
+#pragma unroll 1
+    for (u32 d = v.dimensions - 1; d; d--) {
+        u32 next = quotient(i, v.sizes[d], v.reciprocals[d]);
+        offset += (long long)(i - next * v.sizes[d]) * v.strides[d];
+        i = next;
     }
-    const u8* place = data + offset;
-    return v.width == 4 ? *(const u32*)place : v.width == 2 ? *(const u16*)place : *place;
+    return offset + (long long)i * v.strides[0];
+}
+
+__device__ inline u32 element(const TensorView& v, const u8* data, u64 i) {
+    const u8* place = data + (v.dimensions ? offset_of(v, (u32)i) : (long long)(i * v.width));
+    if (v.width == 1) return *place;
+    if (v.width == 2) return *(const u16*)place;
+    if ((u64)place % 4 == 0) return *(const u32*)place;
+    return place[0] | place[1] << 8 | place[2] << 16 | (u32)place[3] << 24;
 }
 
 // Word i, little endian; bytes after the end are 0. Not inlined, as it is called for each of the unrolled words.
@@ -66,14 +76,23 @@ __device__ inline void add_words(const TensorView& v, const u8* data, u32 thread
     u64 weights[LANES][EACH];
 #pragma unroll
     for (u32 n = 0; n < EACH; n++)
-        for (u32 lane = 0; lane < LANES; lane++) weights[lane][n] = weight(lane, thread + n * THREADS);
-    bool whole_words = !v.dimensions && (u64)data % 4 == 0;
+        for (u32 lane = 0; lane < LANES; lane++) {
+            weights[lane][n] = weight(lane, thread + n * THREADS);
+#ifdef __CUDACC__
+            asm volatile("" : "+l"(weights[lane][n]));  // or else the compiler computes it again for each block
+#endif
+        }
+    bool aligned = (u64)data % 4 == 0;
     for (u64 b = block; b * BLOCK * 4 < v.bytes; b += blocks) {
         u64 first = b * BLOCK + thread;
         u32 words[EACH];
-        if (whole_words && (b + 1) * BLOCK * 4 <= v.bytes) {
+        bool whole = aligned && (b + 1) * BLOCK * 4 <= v.bytes;
+        if (whole && !v.dimensions) {
 #pragma unroll
             for (u32 n = 0; n < EACH; n++) words[n] = ((const u32*)data)[first + n * THREADS];
+        } else if (whole && v.width == 4) {
+#pragma unroll
+            for (u32 n = 0; n < EACH; n++) words[n] = *(const u32*)(data + offset_of(v, (u32)first + n * THREADS));
         } else {
 #pragma unroll
             for (u32 n = 0; n < EACH; n++) words[n] = assembled(v, data, first + n * THREADS);
@@ -96,7 +115,7 @@ __device__ inline u64* add_of_batch(const TensorBatch& batch, u32 thread, u32 bl
 }
 
 #ifdef __CUDACC__
-extern "C" __global__ void __launch_bounds__(THREADS) hash_tensors(const __grid_constant__ TensorBatch batch) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) hash_tensors(const __grid_constant__ TensorBatch batch) {
     __shared__ u64 of_warps[LANES][THREADS / 32];
     u64 sums[LANES] = {};
     u64* total_of_tensor = add_of_batch(batch, threadIdx.x, blockIdx.x, sums);

@@ -20,7 +20,7 @@ from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
 from accprobe.isa import architectures
 
-THREADS, BYTES_OF_BLOCK, DIMENSIONS, TENSORS = 256, 1 << 14, 6, 32
+THREADS, DIMENSIONS, TENSORS = 256, 6, 32
 """As in tensor_hash.cu. TENSORS: of one launch, whose arguments take less than 4 KiB."""
 
 ODD_MULTIPLIER = 0x9E3779B97F4A7C15
@@ -28,13 +28,13 @@ ODD_MULTIPLIER = 0x9E3779B97F4A7C15
 
 _ZEROS = (0,) * TENSORS
 
-MOST_BLOCKS = 1 << 10
-"""Thread blocks of one tensor; each takes several blocks of words of a larger tensor."""
+BYTES_OF_BLOCK, MOST_BLOCKS = 1 << 16, 1 << 9
+"""Bytes of one thread block, which first computes its weights, and thread blocks of one tensor, which share a larger one."""
 
 _BATCH = struct.Struct(f"=Q{TENSORS}QII{TENSORS}I")
 """`TensorBatch` up to its views."""
 
-_VIEW = struct.Struct(f"=QII{DIMENSIONS}I{DIMENSIONS}q")
+_VIEW = struct.Struct(f"=QII{2 * DIMENSIONS}I{DIMENSIONS}q")
 """`TensorView`."""
 
 
@@ -71,11 +71,16 @@ def memory_layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
             merged.append((size, stride))
     size, narrow = count * width, min(width, 4)
     is_contiguous = not count or not merged or (len(merged) == 1 and merged[0][1] == narrow)
-    needs_copy = not is_contiguous and (len(merged) > DIMENSIONS or size // narrow >= 1 << 32)
+    needs_copy = not is_contiguous and (len(merged) > DIMENSIONS or size // narrow >= 1 << 31)
     if is_contiguous or needs_copy:
         merged = []
+    elif merged[-1][1] == narrow and not any(x % 4 for x in (merged[-1][0] * narrow, *(stride for _, stride in merged[:-1]))):
+        words, narrow = merged.pop()[0] * narrow // 4, 4  # rows of whole words
+        merged += [(words, 4)] if words > 1 else []
+    sizes, strides_in_bytes = zip(*merged, strict=True) if merged else ((), ())
     unused = (0,) * (DIMENSIONS - len(merged))
-    view = _VIEW.pack(size, narrow, len(merged), *(x for x, _ in merged), *unused, *(x for _, x in merged), *unused)
+    reciprocals = [((1 << 32 + (x - 1).bit_length()) - (x << 32)) // x + 1 for x in sizes]
+    view = _VIEW.pack(size, narrow, len(merged), *sizes, *unused, *reciprocals, *unused, *strides_in_bytes, *unused)
     blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
     name = str(dtype).removeprefix("torch.")
     return MemoryLayout(tuple(shape), strides, name, size, is_contiguous, view, blocks, _kind(str(dtype), size), needs_copy)

@@ -139,16 +139,14 @@ class Recorder:
             result = schema.call(*arguments, **keywords)
         if schema.is_collective:
             wait_for(result)
-        if is_pure and type(result) is self._tensor:
-            results = [result]
-        else:
-            results = self._results(schema, arguments, keywords, read, result)
-            if not results:
-                return result
+        is_new = is_pure and type(result) is self._tensor
+        results = [result] if is_new else self._results(schema, arguments, keywords, read, result)
+        if not results:
+            return result
         if call is not None:
             call.results = [self._copy(x, settled=False) for x in results]
             self.kept[self._count] = call
-        outputs = tuple([self._storages.result(x) for x in results])
+        outputs = (self._storages.result(result),) if is_new else tuple([self._storages.result(x) for x in results])
         self._add(schema.name, place, inputs, outputs, listed, random, flags, kernels)
         if not is_pure or schema.is_collective:
             self._queue.start()

@@ -21,7 +21,8 @@ class _Storage:
     next one seen is taken. is_opaque: its bits mean nothing. may_negate: views that negate its bits may exist. base: the value
     of all its elements.
 
-    key, view: offset and layout of one view and its value, since the last write; views: those of the others.
+    key, view, layout: of the first view since the last write: offset, shape, strides and type, its value, and its layout.
+    views: the values of the other views, by their keys.
     """
 
     is_input = is_opaque = may_negate = False
@@ -29,17 +30,12 @@ class _Storage:
     base: TensorValue | None = None
     views: dict[Any, TensorValue] = {}  # noqa: RUF012 -- shared by storages without other views, and never written to
 
-    def __init__(self, owner: Storages, value: int, key: Any, view: TensorValue | None) -> None:
-        self.owner, self.value, self.key, self.view = owner, value, key, view
+    def __init__(self, owner: Storages, value: int, key: Any, view: TensorValue | None, layout: MemoryLayout | None) -> None:
+        self.owner, self.value, self.key, self.view, self.layout = owner, value, key, view, layout
 
     def change(self, value: int) -> None:
         """Note that the storage holds other data now."""
-        self.value, self.base, self.key, self.view, self.views = value, None, None, None, _Storage.views
-
-    def add_view(self, key: Any, value: TensorValue) -> None:
-        if not self.views:
-            self.views = {}
-        self.views[key] = value
+        self.value, self.base, self.key, self.view, self.layout, self.views = value, None, None, None, None, _Storage.views
 
 
 class Storages:
@@ -79,10 +75,11 @@ class Storages:
                 version = None
             if version != storage.version:
                 self._take_version(storage, version)
+            if (storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj()):
+                found.append(self._negated(tensor, storage, key))
+                continue
             value = storage.view if key == storage.key else storage.views.get(key)
-            if value is None or ((storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj())):
-                value = self._value(tensor, memory, storage, key)
-            found.append(value)
+            found.append(value or self._new_view(tensor, memory, storage, key, tensor))
         return tuple(found)
 
     def result(self, tensor: Any) -> TensorValue:
@@ -93,36 +90,43 @@ class Storages:
         except RuntimeError:
             return self._unread(tensor)
         if self._mapped is not None or getattr(memory, self.attribute, None) is not None:
-            return self._value(tensor, memory, self._written_storage(tensor, memory), key)
+            storage = self._written_storage(tensor, memory)
+            if (storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj()):
+                return self._negated(tensor, storage, key)
+            known = storage.view if key == storage.key else storage.views.get(key)
+            return known or self._new_view(tensor, memory, storage, key, tensor)
         # New memory without views. Its record is made here, without calls of Python functions.
         layout = self._layouts.get(key) or self._layout(key)
         identity = next(self._values)
         value = TensorValue(identity, "", layout.shape, layout.strides, layout.dtype)
-        setattr(memory, self.attribute, _Storage(self, identity, key, value))
+        setattr(memory, self.attribute, _Storage(self, identity, key, value, layout))
         self._queue.add(value, tensor, layout, memory)
         return value
 
-    def _value(self, tensor: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
-        """Return the value of a view of a storage, and hash it if its bits are not known."""
-        plain = tensor
-        if (storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj()):
-            key = (*key, tensor.is_neg(), tensor.is_conj())  # the bits differ from those in memory
-            plain = tensor.resolve_conj().resolve_neg()
+    def _negated(self, tensor: Any, storage: _Storage, key: Any) -> TensorValue:
+        """Return the value of a view whose bits differ from those in memory: they are negated or conjugated when it is read."""
+        key = (*key, tensor.is_neg(), tensor.is_conj())
+        plain = tensor.resolve_conj().resolve_neg()
         known = storage.view if key == storage.key else storage.views.get(key)
-        if known is not None:
-            return known
+        return known or self._new_view(tensor, plain.untyped_storage(), storage, key, plain)
+
+    def _new_view(self, tensor: Any, memory: Any, storage: _Storage, key: Any, plain: Any) -> TensorValue:
+        """Return the value of a view of a storage that was not read yet. plain: a tensor that has its bits in `memory`."""
         layout = self._layouts.get(key) or self._layout(key)
         found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
-        same = self._view_of_same_bits(storage, key, layout) if plain is tensor and layout.is_contiguous else None
-        storage.add_view(key, found)
         if storage.is_opaque:
             found.hash = UNDEFINED
-            return found
-        if same is not None:
+        elif layout.is_contiguous and plain is tensor and (same := self._view_of_same_bits(storage, key, layout)):
             self._same.append((found, same))
         else:
-            self._queue.add(found, plain, layout, memory if plain is tensor else plain.untyped_storage())
-        if storage.is_input or self._mapped is not None:
+            self._queue.add(found, plain, layout, memory)
+        if storage.key is None:
+            storage.key, storage.view, storage.layout = key, found, layout
+        elif storage.views:
+            storage.views[key] = found
+        else:
+            storage.views = {key: found}
+        if (storage.is_input or self._mapped is not None) and not storage.is_opaque:
             self._add_parts(found, tensor, plain, storage)
         return found
 
@@ -137,8 +141,11 @@ class Storages:
 
     def _view_of_same_bits(self, storage: _Storage, wanted: Any, layout: MemoryLayout) -> TensorValue | None:
         """Return the value of a view that has another shape only, so that its bits have the same order."""
-        for key, value in ((storage.key, storage.view), *storage.views.items()):
-            if value is not None and key[0] == wanted[0] and len(key) == len(wanted):
+        first = storage.layout
+        if first is not None and first.is_contiguous and first.kind == layout.kind and storage.key[0] == wanted[0]:
+            return storage.view if len(storage.key) == len(wanted) else None
+        for key, value in storage.views.items():
+            if key[0] == wanted[0] and len(key) == len(wanted):
                 other = self._layouts.get(key) or self._layout(key)
                 if other.is_contiguous and other.kind == layout.kind:
                     return value
@@ -194,7 +201,7 @@ class Storages:
 
     def _new_storage(self, memory: Any) -> _Storage:
         """Return the record of memory that may have views already."""
-        storage = _Storage(self, next(self._values), None, None)
+        storage = _Storage(self, next(self._values), None, None, None)
         storage.may_negate = True
         setattr(memory, self.attribute, storage)
         return storage

@@ -20,6 +20,7 @@ from accprobe.trace.recorder import Recorder, paused  # noqa: E402
 HOST = """
 #define __device__
 #define __noinline__
+#define __clz __builtin_clz
 {code}
 extern "C" void hash_on_host(const TensorBatch* batch, u32 blocks) {{
     for (u32 block = 0; block < blocks; block++)
@@ -88,6 +89,8 @@ def drawn(dtype: Any, *shape: int) -> Any:
 def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any) -> None:
     wholes = [drawn(dtype, *shape) for shape in ((), (5,), (0, 3), (4099,), (9001, 3), (3, 4, 5, 6))]
     views = [view for x in wholes[3:] for view in (x[1:], x[..., ::2], x.transpose(0, -1), x.expand(2, *x.shape))]
+    heads = drawn(dtype, 3, 70, 41, 8)
+    views += [heads.transpose(1, 2), heads.transpose(1, 2)[..., 1:5], heads.transpose(0, 1)[..., :4]]  # rows of whole words
     tensors = [*wholes, *views]
     sums = torch.zeros(len(tensors), HASH_LANES, dtype=torch.int64)
     layouts = [memory_layout_of(x.shape, x.stride(), x.dtype) for x in tensors]
