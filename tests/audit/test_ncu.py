@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fakes import DENSE, WIDE, FakeDevice
 
 import accprobe.devices
 from accprobe.audit import ncu
 from accprobe.build import toolchain
-from accprobe.cli import main
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.isa.instructions import parse
 from accprobe.sass.lowering import Lowering
@@ -164,6 +163,6 @@ def test_run_says_why_nothing_is_counted_and_goes_on(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(ncu, "lowerings", fails)
     monkeypatch.setattr("accprobe.survey.run.open_device", lambda _: FakeDevice())
-    result = CliRunner().invoke(main, ["run", "--device", "cuda:0", "--jobs", "1", "--select", DENSE, "--dots", "512", "--ncu"])
+    result = invoke("run", "--device", "cuda:0", "--jobs", "1", "--select", DENSE, "--dots", "512", "--ncu")
     said = "accprobe: nothing was counted, the opcodes are those of the disassembly: no permission\n"
     assert (result.exit_code, result.stderr) == (0, said)

@@ -113,25 +113,6 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     assert next(sentences([], [told])).startswith("Promote after every fused sum at K = 512: even then the error is not below")
 
 
-def test_in_words(found: list[ErrorRow]) -> None:
-    told = recommended(SMALL, 2048, found)
-    first, normal, positive, *rest = sentences(found, [told])
-    own = "the bf16 rounding error"
-    assert first.startswith(f"Promote every 128 products at K = 2048: the error is then below {own} (0.17 %).")
-    assert normal.startswith(
-        f"normal data: before D is rounded, the random error is 0.1 % without promotion, below {own}. "
-        "With promotion every 128: 0.0"
-    )
-    assert positive == (
-        f"same-sign data: before D is rounded, the result is 3.1 % too low without promotion, 19 times {own}. "
-        "With promotion every 128: 0.049 %."
-    )
-    assert len(rest) == 4
-    assert all("rounding the operands" in each for each in rest)
-    near = replace(told, promote_every=None, kinds=(replace(told.kinds[0], unpromoted=told.rounding),))
-    assert next(sentences([], [near])).endswith(f"without it the error is about {own} (0.17 %).")
-
-
 def test_numbers_in_words() -> None:
     assert [percent(x) for x in (0.2491, 0.999, 3.2, 0.00013, 1.5e-7)] == ["25 %", "100 %", "320 %", "0.013 %", "1.5e-05 %"]
     assert [ratio(x) for x in (503.2, 1.07, 24.7)] == ["503", "1.1", "25"]

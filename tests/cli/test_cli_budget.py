@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import Result
+from commands import assert_refused, invoke
 
 from accprobe.budget import error_report
-from accprobe.cli import main
 
 KEYS = {
     "k",
@@ -31,8 +32,7 @@ KEYS = {
 """What readers of rows may rely on."""
 
 
-def budget(*arguments: str, columns: int = 120) -> Result:
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["budget", *arguments])
+budget = partial(invoke, "budget")
 
 
 def small(*arguments: str) -> Result:
@@ -122,11 +122,7 @@ def test_what_of_a_file_is_taken_is_told() -> None:
 )
 def test_files_without_operands_are_refused_in_one_sentence(file: str, said: str) -> None:
     result = budget("QGMMA", "--data", file)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("accprobe: ")
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert_refused(result, said)
 
 
 @pytest.mark.parametrize("form", ["terminal", "json"])

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import Result
+from commands import invoke
 from planted_plans import FP8, operands
-
-from accprobe.cli import main
 
 CHAIN = replace(FP8, m=8, n=16, k=128)
 SPLIT = replace(CHAIN, slices=(64, 64), partial_format="bf16")
@@ -31,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def explain(*arguments: str, a: str = "a.npy", b: str = "b.npy", dtype: str | None = "e4m3") -> Result:
     given = ["--dtype", dtype] if dtype else []
-    return CliRunner(env={"COLUMNS": "120"}).invoke(main, ["explain", "--a", a, "--b", b, *given, *arguments])
+    return invoke("explain", "--a", a, "--b", b, *given, *arguments, columns=120)
 
 
 @pytest.mark.usefixtures("folder")

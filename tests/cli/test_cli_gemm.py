@@ -8,15 +8,15 @@ import re
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 from heeding import time_limit_can_end
 
 from accprobe.build import driver
-from accprobe.cli import main
 from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.gemm.callables.opening import ProductRequest
 from accprobe.operands.distributions import DISTRIBUTIONS
@@ -100,8 +100,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def gemm(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "140"}).invoke(main, ["gemm", *arguments])
+gemm = partial(invoke, "gemm", columns=140)
 
 
 def shown(text: str, file: str) -> list[str]:

@@ -7,16 +7,16 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 from golden import HEALTH_FILE, schema_text
 from heeding import heed_ctrl_c
 from jsonschema import Draft202012Validator
 
-from accprobe.cli import main
 from accprobe.health import check
 from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
@@ -44,8 +44,7 @@ def _later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "check_named", lambda name: None)
 
 
-def health(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "160"}).invoke(main, ["health", "--minutes", "0.005", *arguments])
+health = partial(invoke, "health", "--minutes", "0.005", columns=160)
 
 
 def test_a_healthy_gpu() -> None:
@@ -90,7 +89,7 @@ def test_the_schema_is_the_published_one() -> None:
 
 
 def test_without_a_gpu_it_says_so() -> None:
-    result = CliRunner().invoke(main, ["health"])
+    result = invoke("health")
     assert result.exit_code == 2
     assert re.match(r"accprobe: there is no GPU: .*; --device sim:h100 needs none\n$", result.stderr)
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from commands import invoke
 
 import accprobe
 from accprobe.build import inventory
@@ -24,13 +25,13 @@ from accprobe.report.words import status_counts
 
 
 def listed(*arguments: str) -> list[str]:
-    return CliRunner().invoke(main, ["list", *arguments]).stdout.splitlines()
+    return invoke("list", *arguments).stdout.splitlines()
 
 
 def test_list_of_instructions_has_them_all() -> None:
     assert [line.split("\t")[0] for line in listed("--instructions", "sm_90a")] == [inst.name for inst in catalog("sm_90a")]
     assert "tcgen05.m128n16k16.kind::f16.f32.f16.f16\tprobe never run on hardware" in listed("--instructions", "sm_100a")
-    without_suffix = CliRunner().invoke(main, ["list", "--instructions", "sm_90"])
+    without_suffix = invoke("list", "--instructions", "sm_90")
     assert without_suffix.stderr == "accprobe: sm_90 is listed; sm_90a has more\n"
 
 
@@ -81,7 +82,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
         inventory.Item("GPU", "measuring", None, "`sim:` needs none"),
     ]
     monkeypatch.setattr(inventory, "inventory", lambda: items)
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["doctor"])
+    result = invoke("doctor", columns=200)
     assert result.exit_code == 0
     first, _, _, _, *table = result.stdout.splitlines()
     lacking = (
@@ -120,7 +121,7 @@ def test_what_the_machine_lacks_is_one_sentence(error: Exception, sentence: str,
         raise error
 
     monkeypatch.setattr(inventory, "inventory", fails)
-    result = CliRunner().invoke(main, ["doctor"])
+    result = invoke("doctor")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"accprobe: {sentence}")
 
@@ -130,8 +131,8 @@ def test_help_is_whole_and_has_examples() -> None:
     shown = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout.splitlines()
     assert [line.split(maxsplit=1) for line in shown[-len(described) :]] == [[*item] for item in sorted(described.items())]
     for name in main.commands:
-        assert f"    accprobe {name}" in CliRunner().invoke(main, [name, "--help"]).stdout
-    nothing = CliRunner().invoke(main, [])
+        assert f"    accprobe {name}" in invoke(name, "--help").stdout
+    nothing = invoke()
     assert (nothing.exit_code, nothing.stdout, nothing.stderr[:7]) == (2, "", "Usage: ")
 
 

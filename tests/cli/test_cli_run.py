@@ -7,16 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 from fakes import DENSE, FakeDevice, fake_report
 from heeding import heed_ctrl_c, time_limit_can_end
 from planted_processor import planted
 
-from accprobe.cli import main
 from accprobe.devices import open_device
 from accprobe.errors import DeviceError
 from accprobe.infer.falsification import Falsification
@@ -36,10 +36,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     return fake
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "120"}).invoke(
-        main, ["run", "--device", "cuda:0", "--jobs", "1", "--dots", "300", *arguments]
-    )
+run = partial(invoke, "run", "--device", "cuda:0", "--jobs", "1", "--dots", "300")
 
 
 def lines(text: str) -> list[str]:
@@ -165,7 +162,7 @@ SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    result = CliRunner().invoke(main, ["run", *SOME, "--format", "json", "-o", str(path)])
+    result = invoke("run", *SOME, "--format", "json", "-o", str(path))
     assert result.stderr == (
         "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); using simulated H100\n"
         "accprobe: the processor is not measured: Old has no avx512_vnni\n"
@@ -175,7 +172,7 @@ def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Pat
     assert [(row["status"], row.get("reason", "")) for row in told["claims"]] == [("simulated", "")]
     assert result.exit_code == 0
     for form in ("terminal", "markdown", "csv", "json"):
-        shown = CliRunner().invoke(main, ["show", str(path), "--format", form]).stdout
+        shown = invoke("show", str(path), "--format", form).stdout
         assert "simulated" in shown
         assert "confirmed" not in result.stdout + shown
 
@@ -183,7 +180,7 @@ def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Pat
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("command", [["run"], ["verify", "h200"], ["sweep"]], ids=lambda words: words[0])
 def test_gpu_means_a_gpu(command: list[str]) -> None:
-    result = CliRunner().invoke(main, [*command, "--device", "gpu"])
+    result = invoke(*command, "--device", "gpu")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "accprobe: there is no GPU to measure: there is no NVIDIA driver; `accprobe doctor` shows what is missing, and"
@@ -274,7 +271,7 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
     planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
     path = tmp_path / "r.json"
-    result = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["run", "--jobs", "1", "-o", str(path)])
+    result = invoke("run", "--jobs", "1", "-o", str(path), columns=160)
     assert result.exit_code == 0
     assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); measuring the processor, ")
     assert result.output.count("no GPU found") == 1

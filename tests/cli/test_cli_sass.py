@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from compiled import needs, only, triton_dot
 
 from accprobe.audit import kernels
 from accprobe.build import compiler
-from accprobe.cli import main
 from accprobe.render import progress
 from accprobe.sass import reading
 from accprobe.sass.reading import Function
@@ -55,7 +54,7 @@ def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def sass(*arguments: str, columns: int = 120) -> tuple[int, list[str], str]:
-    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["sass", "--jobs", "1", *arguments])
+    result = invoke("sass", "--jobs", "1", *arguments, columns=columns)
     return result.exit_code, [line.rstrip() for line in result.stdout.splitlines()], result.stderr
 
 

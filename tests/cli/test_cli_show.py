@@ -3,10 +3,10 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from commands import invoke
 from fakes import fake_report
 
-from accprobe.cli import main
 from accprobe.report.report import Report
 
 
@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def show(*arguments: str, **env: str) -> Result:
-    return CliRunner(env={"COLUMNS": "100", **env}).invoke(main, ["show", *arguments])
+    return invoke("show", *arguments, columns=100, env=env)
 
 
 def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that_one_in_full(path: Path) -> None:
@@ -66,7 +66,7 @@ def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> Non
 
 @pytest.mark.parametrize("arguments", ["show h200", "show h200 wgmma.m64n8k32.f32.e4m3.e4m3", "list --reports", "doctor"])
 def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str) -> None:
-    lines = CliRunner(env={"COLUMNS": "100"}).invoke(main, arguments.split()).stdout.split("\n")
+    lines = invoke(*arguments.split(), columns=100).stdout.split("\n")
     assert len(lines) > 5
     assert lines == [line.rstrip() for line in lines]
 
@@ -83,10 +83,10 @@ def test_of_an_n_that_was_not_measured_the_nearest_is_shown_and_named() -> None:
 
 
 def test_standard_input_is_a_report(path: Path) -> None:
-    shown = CliRunner(env={"COLUMNS": "100"}).invoke(main, ["show", "-"], input=path.read_bytes())
+    shown = invoke("show", "-", stdin=path.read_bytes(), columns=100)
     assert shown.exit_code == 0
     assert shown.stdout == show(str(path)).stdout
-    nothing = CliRunner().invoke(main, ["show", "-"], input=b"{}")
+    nothing = invoke("show", "-", stdin=b"{}")
     assert (
         nothing.stderr
         == "accprobe: standard input: it is not an accprobe report, but another JSON file: the key schema is missing\n"
@@ -97,7 +97,7 @@ def test_standard_input_is_a_report(path: Path) -> None:
 def test_what_never_ends_is_no_report(command: list[str], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for endless in ("/dev/zero", str(tmp_path / "pipe")):
-        result = CliRunner().invoke(main, [*command, endless])
+        result = invoke(*command, endless)
         reason = f"accprobe: {endless} is not a regular file; redirect a pipe to standard input and give -\n"
         assert (result.exit_code, result.stderr) == (2, reason)
 

@@ -6,15 +6,15 @@ import builtins
 import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 from compiled import needs
 from heeding import time_limit_can_end
 
-from accprobe.cli import main
 from accprobe.report.report import Report
 from accprobe.report.sweeps import SweepRecord
 from accprobe.sweep import sweeper
@@ -25,8 +25,7 @@ needs("nvdisasm")
 SMALL = ("--device", "sim:h100", "--k", "512")
 
 
-def sweep(*arguments: str, width: int = 130) -> Result:
-    return CliRunner(env={"COLUMNS": str(width)}).invoke(main, ["sweep", *arguments])
+sweep = partial(invoke, "sweep", columns=130)
 
 
 def recorded(**wanted: object) -> list[SweepRecord]:
@@ -95,11 +94,11 @@ def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
         assert sweep(*SMALL, *arguments).exit_code == 0
     assert [each.block_k for each in Report.load(path).sweeps] == [32, 64]
     assert Path(f"{path}~").is_file()
-    shown = CliRunner(env={"COLUMNS": "130"}).invoke(main, ["show", str(path)])
+    shown = invoke("show", str(path), columns=130)
     assert shown.exit_code == 0
     assert "Simulated: published models evaluated" in shown.stdout
     assert "13 (e8m13)" in shown.stdout
-    markdown = CliRunner().invoke(main, ["show", str(path), "--all", "--format", "markdown"]).stdout
+    markdown = invoke("show", str(path), "--all", "--format", "markdown").stdout
     assert "| e4m3 | 4 | 64 | 2×QGMMA |" in markdown
     assert "Simulated: published models evaluated" in markdown
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
-
-from accprobe.cli import main
+from commands import invoke
 
 SMALL = ("QGMMA", "--k", "512", "--m", "8", "--n", "8", "--promote-every", "128", "--out", "bf16")
 
@@ -19,8 +18,7 @@ def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accprobe.budget.tolerance.TESTS", 20)
 
 
-def tolerance(*arguments: str, columns: int = 120) -> Result:
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["tolerance", *arguments])
+tolerance = partial(invoke, "tolerance")
 
 
 def test_json() -> None:

@@ -6,16 +6,16 @@ import json
 import re
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 from fakes import Measured
 from heeding import time_limit_can_end
 
 from accprobe import devices
-from accprobe.cli import main
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
@@ -30,8 +30,7 @@ F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
 MODELS = {inst: known_models("h100")[inst].model for inst in (FP8, F16)}
 
 
-def verify(*arguments: str, columns: int = 120) -> Result:
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, ["verify", *arguments])
+verify = partial(invoke, "verify")
 
 
 @pytest.fixture

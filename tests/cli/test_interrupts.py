@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
-from accprobe.cli import interrupts, main
+from accprobe.cli import interrupts
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
 from accprobe.cli.reports import saving
 from accprobe.report.report import Report
@@ -169,7 +169,7 @@ def test_ctrl_c_keeps_the_causes_of_a_trace(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(causes, "_cause", interrupted)
     file = tmp_path / "found.json"
     sides = [f"{tmp_path / 'program.py'}:{name}" for name in "fg"]
-    done = CliRunner().invoke(main, ["trace", "run", sides[0], "--versus", sides[1], "-o", str(file)])
+    done = invoke("trace", "run", sides[0], "--versus", sides[1], "-o", str(file))
     assert done.exit_code == 130
     assert "1 of 2 origins explained" in done.stderr
     kinds = [origin["cause"]["kind"] for origin in json.loads(file.read_text())["origins"]]

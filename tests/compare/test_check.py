@@ -1,12 +1,12 @@
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from commands import assert_refused, invoke
 from fakes import SPARSE, fake_report, float_row
 
-from accprobe.cli import main
-from accprobe.compare.requirements import NO_MATCH, check_requirements, parse_requirement
+from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.report.functions import FunctionRow
 from accprobe.report.published import NOT_MEASURED, published
@@ -103,27 +103,7 @@ def test_invalid_lines_are_refused(line: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "100"}).invoke(main, ["check", *arguments])
-
-
-def test_whole_output_and_exit_status() -> None:
-    kept, broken = "wgmma.m64*.f32.e4m3.*: effective_bits >= 13", "wgmma.m64*.e4m3.e4m3: effective_bits >= 13"
-    result = run("h200", "--require", kept)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert [line.rstrip() for line in result.stdout.splitlines()] == [
-        "1 requirement passed",
-        f"passed  {kept}  (8 of 8 meet it)",
-    ]
-    result = run("h200", "--require", kept, "--require", broken, "--require", "tcgen05.*: status == confirmed")
-    assert result.exit_code == 1
-    assert [line.rstrip() for line in result.stdout.splitlines()] == [
-        "2 of 3 requirements failed",
-        f"passed  {kept}  (8 of 8 meet it)",
-        f"FAILED  {broken}  (2 of 4 meet it)",
-        "    found 10: wgmma.m64n{8,256}k32.f16.e4m3.e4m3",
-        f"FAILED  tcgen05.*: status == confirmed  ({NO_MATCH})",
-    ]
+run = partial(invoke, "check", columns=100)
 
 
 def test_functions_meet_requirements_by_name_opcode_and_title() -> None:
@@ -156,9 +136,7 @@ def test_invalid_files_are_refused(tmp_path: Path, text: str, reason: str) -> No
     path = tmp_path / "require.txt"
     path.write_text(text, encoding="latin-1")
     result = run("h200", "--file", str(path))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert reason in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert_refused(result, reason)
 
 
 def test_published_models_are_refused_and_not_believed(tmp_path: Path) -> None:

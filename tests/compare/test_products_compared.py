@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from product_rows import TAIL, dropped, product_data, product_model, product_report, step, suggested, two_regions
 
-from accprobe.compare.diff import diff, headline
 from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
@@ -101,13 +100,6 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
 )
 def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
     assert pair(a, b).contrast() == words
-
-
-def test_headline_names_the_first_that_changed() -> None:
-    a, b = (product_report(one, one | {"name": "x:y"}) for one in (SPLIT, product_data()))
-    assert headline(diff(a, b)) == (
-        "Fake GPU: torch:mm 16x8x1024 e4m3 -> f32: 4 slices of 256, partials bf16 → one chain; 1 other product differs"
-    )
 
 
 @pytest.mark.parametrize(

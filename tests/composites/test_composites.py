@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 
 import accprobe
-from accprobe.cli import main
 from accprobe.compare.pairs import versus
 from accprobe.composites.functions import combinations, functions_of
 from accprobe.composites.orders import MERGES, LaneOrder
@@ -27,8 +27,7 @@ torch = pytest.importorskip("torch")
 F32 = FORMATS["f32"]
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "400"}).invoke(main, ["reduce", *arguments])
+run = partial(invoke, "reduce", columns=400)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 from fakes import DENSE, SPARSE, WIDE, FakeDevice, Measured
 from replaying import content
 
-from accprobe.cli import main
 from accprobe.devices import Device, open_device, recording
 from accprobe.devices.recording import Recording, ReplayDevice
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
@@ -142,8 +142,7 @@ def file(of_fp8: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(of_fp8, tmp_path))
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "120"}).invoke(main, ["run", "--jobs", "1", *arguments])
+run = partial(invoke, "run", "--jobs", "1")
 
 
 def test_command_line_records_and_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import click
 import document_blocks
 import pytest
 from block_forms import ROOT, paragraphs
-from click.testing import CliRunner
+from commands import invoke
 from document_blocks import FENCE, PAGES
 
 from accprobe.cli import main
@@ -156,4 +156,4 @@ def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
 
 def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:
     (tmp_path / "require.txt").write_text(next(text for text in blocks(QUICKSTART, "text") if "effective_bits" in text))
-    assert CliRunner().invoke(main, ["check", "h200", "--file", str(tmp_path / "require.txt")]).exit_code == 0
+    assert invoke("check", "h200", "--file", str(tmp_path / "require.txt")).exit_code == 0

@@ -8,10 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 import accprobe
-from accprobe.cli import main
 from accprobe.errors import AccprobeError
 
 E4M3 = ml_dtypes.float8_e4m3fn
@@ -98,12 +97,12 @@ def test_the_command_writes_what_predict_returns(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", b)
     like = "products-h200:torch:mm 16x128x4096 bf16 -> bf16"
     words = ["predict", like, *(str(tmp_path / f"{name}.npy") for name in "ab"), "-o", str(tmp_path / "d.npy")]
-    result = CliRunner().invoke(main, words)
+    result = invoke(*words)
     assert result.exit_code == 0, result.output
     written = np.load(tmp_path / "d.npy").view(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(written, accprobe.predict(like, a, b))
     words[1] = "products-h200:torch:mm"
-    refused = CliRunner().invoke(main, words)
+    refused = invoke(*words)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "add words of one of them" in refused.stderr
 
@@ -112,9 +111,9 @@ def test_the_command_computes_a_function_of_each_element(tmp_path: Path) -> None
     x = np.linspace(-2, 2, 7, dtype=np.float32)
     np.save(tmp_path / "x.npy", x)
     like = "functions-h200:ex2.approx.ftz.f32"
-    result = CliRunner().invoke(main, ["predict", like, str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy")])
+    result = invoke("predict", like, str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy"))
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.exp2(x), rtol=1e-6)
-    refused = CliRunner().invoke(main, ["predict", "QGMMA", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy")])
+    refused = invoke("predict", "QGMMA", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy"))
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "for an instruction A and B" in refused.stderr

@@ -13,10 +13,9 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 import accprobe
-from accprobe.cli import main
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.fleet import cluster
 from accprobe.fleet.driver import FleetGpu, check_on_node
@@ -112,7 +111,7 @@ def test_where_no_cluster_is(
     monkeypatch.setattr(cluster, "CONNECTING", 2.0)
     monkeypatch.setattr(cluster, "version", installed)
     started = time.monotonic()
-    result = CliRunner().invoke(main, ["health", "--ray", address.replace("SILENT", str(silent_port))])
+    result = invoke("health", "--ray", address.replace("SILENT", str(silent_port)))
     assert time.monotonic() - started < SOON
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert sentence.replace("SILENT", str(silent_port)) in result.stderr

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import invoke
 
-from accprobe.cli import main
 from accprobe.function import quantisers
 
 OWN = """
@@ -36,9 +36,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
-def run(*arguments: str) -> Result:
-    command = ["function", *arguments, "--dtype", "f16", "--device", "cpu", "--arrays", "numpy"]
-    return CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
+run = partial(invoke, *["function", "--dtype", "f16", "--device", "cpu", "--arrays", "numpy"], columns=300)
 
 
 @pytest.mark.parametrize(

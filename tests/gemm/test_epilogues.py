@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 import accprobe
-from accprobe.cli import main
 from accprobe.gemm import epilogue
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
@@ -108,7 +107,7 @@ def test_a_bias_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.nn.functional, "linear", planted_linear)
     file = tmp_path / "linear.json"
     arguments = ["torch:linear", "--shape", "16x24x32", "--dtype", "bf16", "--elements", "1024", "--device", "cpu", "-o"]
-    found = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["gemm", *arguments, str(file)])
+    found = invoke("gemm", *arguments, str(file), columns=200)
     assert found.exit_code == 0, found.output
     assert "epilogue     sum + C in f32, rounded once to bf16" in found.stdout
     rng = np.random.default_rng(3)
@@ -120,6 +119,6 @@ def test_a_function_with_a_bias_is_given_one(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text("def f(a, b, bias):\n    return sum(a[:, k, None] * b[k] for k in range(a.shape[1])) + bias\n")
     arguments = ["--arrays", "torch", "--shape", "16x16x32", "--elements", "512", "--device", "cpu"]
-    found = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["gemm", f"{file}:f", *arguments])
+    found = invoke("gemm", f"{file}:f", *arguments, columns=200)
     assert found.exit_code == 0, found.output
     assert "epilogue     sum + C in f32; " in found.stdout

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import assert_refused, invoke
 from marks import some
 from planted_reductions import NAMED, Planted
 from reduction_judge import judged
 
 import accprobe
-from accprobe.cli import main
 from accprobe.evaluate import additions
 from accprobe.evaluate.product import product
 from accprobe.gemm.tree.decomposition import levels, renumbered
@@ -35,8 +35,7 @@ def whole(x: Any) -> Any:
     return x.sum()
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["reduce", *arguments])
+run = partial(invoke, "reduce", columns=200)
 
 
 @pytest.mark.parametrize("plan", some(NAMED, 2), ids=lambda plan: plan.name)
@@ -160,6 +159,4 @@ def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) ->
 )
 def test_a_bad_request_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     found = run(*arguments)
-    assert (found.exit_code, found.stdout) == (2, "")
-    assert sentence in found.stderr
-    assert found.stderr.count("\n") == 1
+    assert_refused(found, sentence)

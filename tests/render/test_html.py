@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fakes import fake_report, float_row
 from shown import page_of as report_page
 from shown import page_of_diff as diff_page
 
-from accprobe.cli import main
 from accprobe.compare.diff import diff
 from accprobe.render.subjects.report import lines
 from accprobe.report.evidence import load_with_evidence
@@ -60,7 +59,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def h200() -> str:
-    result = CliRunner().invoke(main, ["show", "h200", "--format", "html"])
+    result = invoke("show", "h200", "--format", "html")
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 

@@ -7,11 +7,10 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fakes import fake_report, float_row
 
 from accprobe.audit import kernels as witness
-from accprobe.cli import main
 from accprobe.cli.output import print_message
 from accprobe.errors import AccprobeError, plain
 from accprobe.render.document import Paragraph, Phrase
@@ -67,7 +66,7 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
     assert Report.load(path).device.name == "k␍␊␊wgmma.m64n8k32.f32.e4m3.e4m3  confirmed␉␛\\n"
     for arguments in (["show", str(path)], ["show", str(path), "*"], ["diff", str(path), "h200"]):
         for form in ("terminal", "markdown"):
-            shown = CliRunner(env={"COLUMNS": "10000"}).invoke(main, [*arguments, "--format", form]).stdout
+            shown = invoke(*arguments, "--format", form, columns=10000).stdout
             assert "k␍␊␊wgmma" in shown
             assert not [line for line in shown.splitlines() if line.startswith("wgmma.m64n8k32.f32.e4m3.e4m3  confirmed")]
             assert "\t" not in shown
@@ -76,7 +75,7 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv"])
 @pytest.mark.parametrize("rows", [[], ["*"]], ids=["table", "in full"])
 def test_show(report: Path, form: str, rows: list[str]) -> None:
-    result = CliRunner(env={"COLUMNS": "160"}).invoke(main, ["show", str(report), *rows, "--format", form])
+    result = invoke("show", str(report), *rows, "--format", form, columns=160)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "owned" in result.stdout
     assert STEERS.search(result.stdout) is None
@@ -84,7 +83,7 @@ def test_show(report: Path, form: str, rows: list[str]) -> None:
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json"])
 def test_diff(report: Path, form: str) -> None:
-    result = CliRunner().invoke(main, ["diff", str(report), "h200", "--format", form])
+    result = invoke("diff", str(report), "h200", "--format", form)
     assert (result.exit_code, result.stderr) == (1, "")
     assert "owned" in result.stdout
     assert STEERS.search(result.stdout) is None
@@ -104,7 +103,7 @@ def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
         "accprobe.sass.binaries.find",
         lambda *_: iter([witness.binaries.DeviceCode(HOSTILE, [Piece(Path("k"), HOSTILE, "cubin", 0, 1)])]),
     )
-    result = CliRunner().invoke(main, ["sass", "k", "--jobs", "1", "--format", form, "--forbid", "HMMA"])
+    result = invoke("sass", "k", "--jobs", "1", "--format", form, "--forbid", "HMMA")
     assert result.exit_code == 1
     assert "HMMA.16816.F32" in result.stdout
     assert "owned" in result.stdout
@@ -121,7 +120,7 @@ def test_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         raise AccprobeError(HOSTILE)
 
     monkeypatch.setattr("accprobe.report.report.Report.load", fails)
-    result = CliRunner().invoke(main, ["show", "x"])
+    result = invoke("show", "x")
     assert (result.exit_code, STEERS.search(result.stderr)) == (2, None)
     assert "owned" in result.stderr
 

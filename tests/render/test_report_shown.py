@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fakes import HMMA_OF_FP8, fake_report, float_row, simulated_report
 from hypothesis import given
 from hypothesis import strategies as st
 from shown import details_of, in_markdown, on_terminal, page_of, page_of_diff, table_of
 
-from accprobe.cli import main
 from accprobe.compare.diff import diff, headline
 from accprobe.isa.instructions import catalog
 from accprobe.render.data import diff_json
@@ -143,13 +142,6 @@ def test_a_cell_marks_how_well_a_value_is_known(feature: str, header: str, findi
     assert cell(row_of(None, **{feature: finding}), header) == shown
 
 
-def test_details_show_candidates_and_notes() -> None:
-    open_ = {"value": "positive", "bound": "undetermined", "candidates": ["positive", "ieee"], "note": "nothing found"}
-    shown = details_of(row_of(zero_sign=open_, overflow=open_, carries={"value": "kept", "bound": "exact", "note": "alone"}))
-    assert shown.count("candidates: positive or ieee; nothing found") == 2
-    assert re.search(r"^carries +kept +exact +alone$", shown, re.MULTILINE)
-
-
 def test_details_show_evidence_of_several_features_once_in_hex_and_value() -> None:
     row = float_row(NAME, 13, {"QGMMA": 1})
     row["evidence"]["carries"] = row["evidence"]["alignment_bits"]
@@ -218,7 +210,7 @@ def test_why_a_simulated_row_would_not_be_confirmed_is_told_of_the_row(tmp_path:
     path = tmp_path / "r.json"
     simulated_report(float_row(NAME, 13, {"QGMMA": 1}, reason="17 answers differ")).save(path)
     for rows in ([], [NAME]):
-        assert "simulated: 17 answers differ" in CliRunner().invoke(main, ["show", str(path), *rows]).stdout
+        assert "simulated: 17 answers differ" in invoke("show", str(path), *rows).stdout
 
 
 def test_details_say_what_was_covered() -> None:

@@ -52,19 +52,9 @@ def test_details_go_before_a_cell_is_broken_and_context_before_it_cannot_be(widt
     assert left_out in "\n".join(shown)
 
 
-def test_names_are_broken_before_dots_and_braces_stay_whole() -> None:
-    shown = on_terminal([NAMES], 34)
-    assert re.search(r"^mma\.sync\.m16n8k8\.f32\.f16 +23 +25\n  \.\{f16,f32\}\.f32\n", shown, re.MULTILINE)
-
-
 def test_lines_below_go_further_in() -> None:
     shown = on_terminal([Code(("  one two three",)), List(("four five", List(("six seven eight",))), "-")], 14)
     assert shown == "    one two\n        three\n- four five\n    six seven\n        eight"
-
-
-def test_a_first_cell_that_repeats_is_shown_once_in_its_group() -> None:
-    grouped = table(("name", "field"), (("a", "1"), ("a", "2"), ("a", "3")), ends=frozenset({1}))
-    assert on_terminal([grouped]).splitlines()[2:] == ["a     1", "      2", "", "a     3"]
 
 
 def test_nothing_of_a_text_is_markup() -> None:

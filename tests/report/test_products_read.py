@@ -138,9 +138,6 @@ def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (product_data(), "one chain"),
-        (product_data(product_model(promote=128)), "one chain, promotion interval 128"),
-        (product_data(product_model(slices=4, kept="bf16")), "4 slices of 256, partials bf16"),
         (product_data(product_model(slices=2, promote=128)), "2 slices of 512, partials f32, promotion interval 128"),
         (suggested(model=product_model(promote=128)), "~one chain, promotion interval ~128"),
         (product_data(regions=[], status="inferred", reason="no tree"), ""),

@@ -11,11 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 from fakes import SPARSE, fake_report, float_row, report_data, with_value
 from golden import REPORT_FILE, schema
 
-from accprobe.cli import main
 from accprobe.errors import ReportError
 from accprobe.report import recorded
 from accprobe.report.columns import records
@@ -231,7 +230,7 @@ def flat() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["h200", "products-h200", "functions-h200"])
 def test_csv_has_every_row_and_the_same_values(name: str) -> None:
-    result = CliRunner().invoke(main, ["show", name, "--format", "csv"])
+    result = invoke("show", name, "--format", "csv")
     assert (result.exit_code, result.stderr) == (0, "")
     expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in records(Report.load(name))]
     assert list(csv.DictReader(io.StringIO(result.stdout))) == expected

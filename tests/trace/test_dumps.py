@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 torch = pytest.importorskip("torch")
 
-from accprobe.cli import main  # noqa: E402
 from accprobe.errors import AccprobeError, RecordingError  # noqa: E402
 from accprobe.trace import compare_folders, hash_of  # noqa: E402
 from accprobe.trace.dumps import read_any  # noqa: E402
@@ -64,7 +63,7 @@ def test_torchtitan_logs_name_the_first_difference(tmp_path: Path) -> None:
 
 
 def test_equal_norms_are_not_called_equal(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["trace", "compare", *(str(titan(tmp_path / name)) for name in "ab")])
+    result = invoke("trace", "compare", *(str(titan(tmp_path / name)) for name in "ab"))
     assert result.exit_code == 0
     assert "no difference found: 3 operations" in result.output
     assert "equal norms do not mean equal bits" in " ".join(result.output.split())

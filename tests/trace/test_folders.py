@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 torch = pytest.importorskip("torch")
 
 import accprobe.trace  # noqa: E402
-from accprobe.cli import main  # noqa: E402
 from accprobe.errors import AccprobeError, RecordingError  # noqa: E402
 from accprobe.trace.folders import compare_folders, record_script  # noqa: E402
 from accprobe.trace.records import MOST_LINE, read_trace  # noqa: E402
@@ -171,7 +170,7 @@ def test_a_record_that_ends_early_is_never_called_equal(cut: str, tmp_path: Path
         recorded(tmp_path / name)
     path = tmp_path / cut / "trace.jsonl"
     path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:2]))
-    result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    result = invoke("trace", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
     assert result.exit_code == 1
     assert f"the record ends early: side {cut.upper()} after 1 operation;" in result.output
 
@@ -181,7 +180,7 @@ def test_a_script_that_raises_leaves_a_record_that_is_called_incomplete(tmp_path
     with pytest.raises(AccprobeError, match="raises ValueError"):
         record_script(tmp_path / "s.py", [], tmp_path / "b")
     recorded(tmp_path / "a")
-    result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    result = invoke("trace", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
     assert result.exit_code == 1
     assert "side B is incomplete: its program raised ValueError, after 2 operations" in result.output
 
@@ -190,7 +189,7 @@ def test_a_damaged_file_of_operands_is_exit_status_2(tmp_path: Path) -> None:
     for name in "ab":
         recorded(tmp_path / name, save=["*"])
     (tmp_path / "b" / "operands.safetensors").write_bytes(b"\xff" * 64)
-    result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    result = invoke("trace", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
 
 
@@ -199,7 +198,7 @@ def test_every_form_has_the_same_verdict(form: str, tmp_path: Path) -> None:
     recorded(tmp_path / "a")
     recorded(tmp_path / "b", 2)
     for other, status in (("a", 0), ("b", 1)):
-        result = CliRunner().invoke(main, ["trace", "compare", str(tmp_path / "a"), str(tmp_path / other), "--format", form])
+        result = invoke("trace", "compare", str(tmp_path / "a"), str(tmp_path / other), "--format", form)
         assert result.exit_code == status
         assert ("equal: 2 operations" in result.output or '"equal": true' in result.output) == (not status and form != "junit")
 
@@ -228,7 +227,7 @@ def test_an_operation_of_one_side_is_not_called_compiled_code(line: str, cause: 
 def test_operands_that_nothing_matches_are_announced(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("import torch\ntorch.nn.Linear(8, 4)(torch.ones(2, 8))\n")
     words = ["trace", "record", "-o", str(tmp_path / "t"), "--save", "aten.mm", "--save", "aten.addmm", str(tmp_path / "s.py")]
-    result = CliRunner().invoke(main, words)
+    result = invoke(*words)
     assert result.exit_code == 0
     assert "no operation matches --save aten.mm:" in result.stderr
     assert "operands of 1 operation saved" in result.stderr

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import invoke
 
 pytest.importorskip("torch")
 
-from accprobe.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
 
@@ -23,11 +22,9 @@ def test_the_walk_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     program, command, output = found.groups()
     (tmp_path / "model.py").write_text(program)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    result = CliRunner().invoke(main, command.split())
+    result = invoke(*command.split())
     assert result.exit_code == 1
     assert [line.rstrip() for line in result.output.splitlines()] == output.splitlines()
-    assert CliRunner().invoke(main, [*command.split()[:3], "--batch", "1,8"]).output.startswith("equal: 3 operations")
-    monkeypatch.setenv("COLUMNS", "200")
-    fixed = CliRunner().invoke(main, [*command.split(), "--fix"])
+    assert invoke(*command.split()[:3], "--batch", "1,8").output.startswith("equal: 3 operations")
+    fixed = invoke(*command.split(), "--fix", columns=200)
     assert "no change that accprobe tries makes both sides equal" in " ".join(fixed.output.split())
