@@ -144,12 +144,9 @@ NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassembled, never 
 def _compile(units: list[ScalarUnit | ArithmeticUnit], target: str) -> None:
     """Compile the kernels of all units at once; whatever fails is reported where a kernel is used."""
     from accprobe.build.compiler import fill_cache
-    from accprobe.function.units import ScalarUnit
 
-    there = [unit for unit in units if unit.exists_on(target)]
-    verified = [(unit.verification, unit.name) for unit in there if isinstance(unit, ScalarUnit)]
-    fill_cache([*((unit.source, unit.name) for unit in there), *filter(all, verified)], target)
-    fill_cache([(unit.source, unit.name) for unit in units if unit not in there], ELSEWHERE)
+    for there, name in ((True, target), (False, ELSEWHERE)):
+        fill_cache([(unit.source, unit.name) for unit in units if unit.exists_on(target) is there], name)
 
 
 def measured_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index: int) -> Iterator[FunctionRow]:
@@ -180,7 +177,7 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> Fun
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
         tables = unit.kind == "special function" and unit.operand.name == "f32"
-        request = FunctionRequest(unit.function, tables=tables, opcodes=opcodes_of(subject.cubin), verify=subject.verify)
+        request = FunctionRequest(unit.function, tables=tables, opcodes=opcodes_of(subject.cubin))
         return measure(subject, request)
     except DeviceError:
         raise

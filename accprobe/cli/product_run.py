@@ -308,14 +308,12 @@ def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> N
         return
     from accprobe.function.candidates import sample_words
     from accprobe.function.measure import FunctionRequest, measure
-    from accprobe.function.statistics import measure_pass
     from accprobe.isa.formats import FORMATS
 
     fmt = FORMATS["f32"] if "before the rounding" in str(outcome.epilogue.value) else outcome.spec.out
-    subject, words = _ActivationSubject(epilogue, fmt), sample_words(fmt)
-    request = FunctionRequest(verify=lambda model: measure_pass([words], subject.words, model, None, fmt))
-    row = measure(subject, request)
-    compared, wrong = f"{len(words):,} {fmt} words", row.verification.mismatches if row.verification else 0
+    subject = _ActivationSubject(epilogue, fmt)
+    row = measure(subject, FunctionRequest(sampled=True))
+    compared, wrong = f"{len(sample_words(fmt)):,} {fmt} words", row.verification.mismatches if row.verification else 0
     how = f"{subject.name} is {row.computes}: {compared}, 0 differ"
     if wrong or not row.computes:
         nearest = f"the nearest, {row.computes}, differs in {wrong:,} of {compared}" if row.computes else row.reason

@@ -17,8 +17,7 @@ import numpy as np
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
-from accprobe.function.exhaustive import STORAGE
-from accprobe.function.units import GpuInstruction
+from accprobe.function.units import STORAGE, GpuInstruction
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ArithmeticOperation = Literal["add", "mul", "fma", "div", "min", "max"]

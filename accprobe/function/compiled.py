@@ -1,43 +1,74 @@
 """Table models compiled by numba: the steps of `model` on blocks of words that stay in the cache of a CPU's core.
 
-The numbers of a model are those of `exhaustive`, which the kernel of a GPU reads too. Import this module only where it is
-needed: it imports numba, which takes a few tenths of a second.
+Import this module only where it is needed: it imports numba, which takes a few tenths of a second.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
-from accprobe.function.exhaustive import AFTER, REDUCTIONS, table_parameters
+from accprobe.function.model import SPECIAL_CLASSES, FunctionModel
 from accprobe.function.quadratic import SQUARER_BITS, squares
-from accprobe.function.reductions import BIAS, FRACTION, HIDDEN, INFINITY, LARGEST_POWER, MASK, SIGN, WIDEST_SHIFT, Turns
+from accprobe.function.reductions import (
+    BIAS,
+    FRACTION,
+    HIDDEN,
+    INFINITY,
+    LARGEST_POWER,
+    MASK,
+    REDUCTIONS,
+    SIGN,
+    WIDEST_SHIFT,
+    Turns,
+)
 from accprobe.isa.formats import Bits
-from accprobe.report.functions import TableModelRecord
 
 # Decorates functions without type annotations, which numba infers.
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
-_POWER, _EXP2, _LOG2, _TURNS = (REDUCTIONS.index(name) for name in ("power", "exp2", "log2", "turns"))
-_TIMES, _PLUS = AFTER.index("times"), AFTER.index("plus")
+_POWER, _EXP2, _LOG2, _TURNS = range(4)  # places in REDUCTIONS
+_AFTER = ("times", "plus", "square")
+_TIMES, _PLUS = range(2)
 _FACTOR = Turns.FACTOR
 _QUIET_NAN = np.uint32(0x7FFFFFFF)
 # Words of a block.
 WORDS_TOGETHER = 1024
 
+# Parameters of all reductions; one table; one scaling.
+_PARAMETERS = ("period", "direction", "dropped", "quarters", "first", "above")
+_STEP = np.dtype([(name, np.int64) for name in ("reduction", "flushed", *_PARAMETERS)])
+_FIELDS = ("segment_bits", "exact_square", "unit", "has_first", "first", "ignored", "coefficients")
+_TABLE = np.dtype([(name, np.int64) for name in _FIELDS])
+_SCALING = np.dtype([("size", "i8"), ("below", "i8"), ("limit", "f8"), ("factor", "f8"), ("then", "i8"), ("value", "f8")])
 
-def table_words(record: TableModelRecord, words: Bits) -> Bits:
+
+def table_words(model: FunctionModel, words: Bits) -> Bits:
     """Return the result words of f32 words, as `FunctionModel.words` does."""
-    numbers, coefficients = table_parameters(record)
-    parameters, tables = np.atleast_1d(numbers), numbers["tables"][: len(record.tables)].copy()
-    exact = np.array([(int(word, 16), int(result, 16)) for word, result in record.exact.items()], np.int64).reshape(-1, 2)
-    specials = np.append(numbers["specials"], -1)  # the last one is of ordinary operands
+    reduction: Any = model.reduction
+    parameters = (getattr(reduction, name, 0) for name in _PARAMETERS)
+    step = np.array([(REDUCTIONS.index(type(reduction)), model.flushed, *parameters)], _STEP)
+    exact = np.array([*model.exact.items()], np.int64).reshape(-1, 2)
+    specials = np.array([*(model.specials.get(name, -1) for name in SPECIAL_CLASSES), -1])  # the last one: ordinary operands
+    scalings = [(s.size, s.below, s.limit, s.factor, _AFTER.index(s.then), s.value) for s in model.scalings]
+    coefficients = np.concatenate([table.coefficients for table in model.tables]).T.copy()
     kinds = np.stack([squares("truncated"), squares("exact")]).astype(np.int32)
     given = np.ascontiguousarray(words, np.uint32).reshape(-1)
     found = np.empty_like(given)
-    scalings = numbers["scalings"][: len(record.scalings)].copy()
-    _words(parameters[0], tables, scalings, specials, exact, coefficients.T.copy(), kinds, given, found)
+    _words(step[0], _tables(model), np.array(scalings, _SCALING), specials, exact, coefficients, kinds, given, found)
     return found.reshape(words.shape)
+
+
+def _tables(model: FunctionModel) -> np.ndarray[Any, np.dtype[np.void]]:
+    ignored = getattr(model.reduction, "ignored", (0,) * len(model.tables))
+    records, row = [], 0
+    for number, (table, unit) in enumerate(zip(model.tables, model.units, strict=True)):
+        first, exact = model.first.get(number), table.square == "exact"
+        records.append((table.segment_bits, exact, unit, first is not None, first or 0, ignored[number], row))
+        row += len(table.coefficients)
+    return np.array(records, _TABLE)
 
 
 @_compiled
@@ -68,14 +99,14 @@ def _block(p, tables, coefficients, squares, words, table, argument, sign, expon
     elif p.reduction == _TURNS:
         _split_turns(p.quarters, words, argument, sign)
     else:
-        _split_octaves(p.lowest, tables.ignored, words, table, argument, sign)
+        _split_octaves(p.first, tables.ignored, words, table, argument, sign)
     _evaluate(tables, coefficients, squares, len(words), table, argument, exponent, values)
     if p.reduction == _LOG2:
         _add_exponents(p.dropped, tables[0].unit, words, sign, exponent, values)
     for i in range(len(words)):
         found[i] = _assembled(sign[i], values[i], exponent[i])
     if p.reduction > _TURNS:
-        lowest, above, end = p.lowest + BIAS, p.above, p.lowest + BIAS + len(tables)
+        lowest, above, end = p.first + BIAS, p.above, p.first + BIAS + len(tables)
         for i in range(len(words)):
             biased = words[i] >> FRACTION & 255
             of_table, constant = found[i], np.uint32(above | sign[i] << 31)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from accprobe.errors import AccprobeError, DeviceError
 from accprobe.function.candidates import Hypothesis, recognised, rounded, sample_words, special_results
-from accprobe.function.exhaustive import verify_callable
 from accprobe.function.fit import infer_table_model
 from accprobe.function.records import measured_row, model_record, table_in_words
 from accprobe.function.reference import exact_values, word_text
 from accprobe.function.statistics import Pass, measure_pass
-from accprobe.function.subjects import Subject, chunks_of, count_compared
+from accprobe.function.subjects import Subject, chunks_of, count_compared, lent
 from accprobe.report.functions import FunctionErrors, FunctionRow
 from accprobe.verify.outcome import Verification
 
 # Share of a sample that a model may leave unexplained and still be shown.
 MOST_WRONG = 0.05
+
+# One comparison at a time: its arrays take gigabytes of a GPU's memory.
+_COMPARING = Lock()
 
 ShowShare = Callable[[str, float], None]
 
@@ -30,14 +32,14 @@ ShowShare = Callable[[str, float], None]
 class FunctionRequest:
     """The measurement of a function. function: its reference function, "" to recognise it. tables: look for a table model.
 
-    verify: compares all operands with a model at once, None where it cannot.
+    sampled: compare the words of the sample alone.
     """
 
     function: str = ""
     exhaustive: bool = True
+    sampled: bool = False
     tables: bool = False
     opcodes: tuple[str, ...] = ()
-    verify: Callable[[Hypothesis | None], Pass | None] = lambda model: None
 
 
 def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = lambda name, share: None) -> FunctionRow:
@@ -57,8 +59,10 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     def show(count: int) -> None:
         progress("all words", count / total)
 
-    done = request.verify(found) or _in_one_kernel(subject, function, found, show)
-    done = done or _run(subject, function, found, total, show)
+    chunks = [operands] if request.sampled else chunks_of(subject, total)
+    exact = exact_values(function, subject.operand) if function else None
+    with _COMPARING, lent(subject):
+        done = measure_pass(chunks, subject.words, found, exact, subject.result, show)
     verification = Verification(
         compared=done.words,
         mismatches=done.mismatches,
@@ -117,22 +121,6 @@ def _roundings(subject: Subject, function: str, operands: Any, results: Any, req
         from accprobe.function.compositions import compositions
 
         yield from compositions(function, subject.operand, subject.result, subject.device)
-
-
-def _in_one_kernel(subject: Subject, function: str, found: Hypothesis | None, show: Callable[[int], None]) -> Pass | None:
-    """Compare all operands in a kernel; None without one or without a compiler: cupy then takes longer."""
-    try:
-        return verify_callable(subject, function, found, show)
-    except DeviceError:
-        raise
-    except AccprobeError:
-        return None
-
-
-def _run(subject: Subject, function: str, found: Hypothesis | None, total: int, progress: Callable[[int], None]) -> Pass:
-    exact = exact_values(function, subject.operand) if function else None
-    chunks = chunks_of(subject, total)
-    return measure_pass(chunks, subject.words, found, exact, subject.result, progress)
 
 
 def _counterexample(subject: Subject, operand: int, got: int, expected: int) -> str:

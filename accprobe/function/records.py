@@ -15,7 +15,7 @@ from accprobe.evaluate import tiles
 from accprobe.function.candidates import candidate_of
 from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import Table
-from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Reduction, Turns
+from accprobe.function.reductions import REDUCTIONS, Reduction
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.report.claims import Status, status_of
 from accprobe.report.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
@@ -24,7 +24,7 @@ from accprobe.verify.outcome import Verification
 # Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
 NUMPY_RATE = 1.5e7
 
-REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in (Power, Exponential, Logarithm, Turns, Octaves)}
+REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in REDUCTIONS}
 
 
 def measured_row(
@@ -127,7 +127,7 @@ def _words_of(row: FunctionRow, words: Bits) -> Bits:
     elif row.operand == row.result == "f32" and tiles.pays(words.size / NUMPY_RATE):
         from accprobe.function.compiled import table_words
 
-        found = table_words(row.model, words)
+        found = table_words(model_of(row.model), words)
     else:
         found = model_of(row.model).words_of(words, operand, result)
     return found.astype(result.dtype)

@@ -266,3 +266,6 @@ class Octaves(Reduction):
 
     def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(self.first + table)[:: 1 << self.ignored[table]]
+
+
+REDUCTIONS: tuple[type[Reduction], ...] = (Power, Exponential, Logarithm, Turns, Octaves)

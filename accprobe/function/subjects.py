@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -51,6 +51,15 @@ def chunks_of(subject: Subject, total: int) -> Iterator[Any]:
     step = words // total | 1  # an odd step visits words of every low bit
     for start in range(0, total, chunk):
         yield (arange(start, min(total, start + chunk), dtype=np.int64) * step % words).astype(fmt.dtype)
+
+
+def lent(subject: Subject) -> AbstractContextManager[Any]:
+    """Return a context in which cupy uses the GPU of a subject of cupy arrays."""
+    if not subject.on_device:
+        return nullcontext()
+    from accprobe.devices.cuda import CudaDevice
+
+    return CudaDevice(int(subject.device.partition(":")[2] or 0)).lend(f"failed to verify {subject.name}")
 
 
 class CallableSubject:

@@ -11,20 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
-from accprobe.function import exhaustive
-from accprobe.function.candidates import Hypothesis
-from accprobe.function.exhaustive import STORAGE
-from accprobe.function.statistics import Pass
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.sass.reading import functions
 
 Kind = Literal["special function", "conversion", "CUDA function"]
 
+# Storage types of CUDA C++ by bits.
+STORAGE = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
 # Register class of inline assembly by format: bit patterns in integer registers, f32 in a float register.
 REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32": "r", "s16": "h", "s8": "r", "u8": "r"}
 # SASS that loads, stores, indexes and branches, whatever the function is.
@@ -62,12 +58,6 @@ class ScalarUnit:
     def kernel(self, file: str) -> str:
         """Return the complete CUDA C++ of a kernel of `probes/` that applies it."""
         return self._head + device_code(file)
-
-    @property
-    def verification(self) -> str:
-        """Return the complete CUDA C++ of the kernel that verifies it, "" if none can."""
-        verified = self.kind != "CUDA function" and exhaustive.can_verify(self.operand, self.result, self.function)
-        return exhaustive.source(self._head, self.function) if verified else ""
 
     @property
     def _head(self) -> str:
@@ -230,19 +220,3 @@ class GpuUnit(GpuInstruction):
             if blocks:
                 self._kernel((blocks,), (THREADS,), (operands, results, operands.size))
             return results if isinstance(words, cupy.ndarray) else results.get()
-
-    def verify(self, model: Hypothesis | None) -> Pass | None:
-        """Compare all 2^32 operands with a model; None if the kernel has no such model."""
-        if not self.unit.verification or not exhaustive.has(model):
-            return None
-        cubin = compiler.compile_source(self.unit.verification, self._gpu.architecture, f"the verification of {self.name}")
-        numbers, coefficients = exhaustive.kernel_parameters(model, self.operand, self.result)
-        with self._gpu.lend(f"failed to verify {self.name}") as cupy:
-            kernel = cupy.RawModule(path=str(cubin.path)).get_function("verify")
-            given = [cupy.asarray(np.frombuffer(numbers.tobytes(), np.uint8)), cupy.asarray(coefficients)]
-            threads = exhaustive.THREADS * exhaustive.BLOCKS
-            counts = cupy.zeros(threads * exhaustive.COUNTS.itemsize, np.uint8)
-            each = np.uint64(exhaustive.WORDS_OF_32_BITS // threads)
-            kernel((exhaustive.BLOCKS,), (exhaustive.THREADS,), (*given, counts, np.uint64(0), each))
-            found = counts.get().view(exhaustive.COUNTS)
-        return exhaustive.as_pass(found, self.words, model)
