@@ -95,6 +95,13 @@ def _listed(names: list[str], last: str) -> str:
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def unreadable(path: object, error: OSError) -> str:
+    """Return "there is no file a.json", or "a.json cannot be read: Permission denied"."""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no file {path}"
+    return f"{path} cannot be read: {error.strerror or error}"
+
+
 def defect(error: Exception) -> str:
     """Return the reason of a row whose measurement failed by a defect of accprobe."""
     where = traceback.extract_tb(error.__traceback__)[-1]

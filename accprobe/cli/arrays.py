@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.budget.data import DATA_KINDS, Data, OwnData
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError, UnknownName, nearest, unreadable
 from accprobe.evaluate.product import Singles
 from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.isa.formats import Bits, Format
@@ -118,7 +118,7 @@ def _read(path: Path) -> Tensors:
     try:
         return read(path)
     except OSError as e:
-        raise AccprobeError(f"{path} cannot be read: {e.strerror}") from None
+        raise AccprobeError(unreadable(path, e)) from None
 
 
 def _npy(path: Path) -> Tensors:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.output import DIFFERS, list_names, print_message
-from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
+from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
-@click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions of the GPU to measure. Repeatable.")
+@click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions: a name or a glob. Repeatable.")
 @report_options
 @click.option("--list", "listing", is_flag=True, help="List the PTX instructions.")
 def function_command(
@@ -127,18 +127,18 @@ def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> Non
 
     def measure(on_report: OnReport, _: object) -> None:
         rows: list[FunctionRow] = []
-        for row in measured_at_once(chosen, gpu.architecture, index):
+        for row in measure_at_once(chosen, gpu.architecture, index):
             rows.append(row)
             on_report(empty.with_claims(rows), len(rows), len(chosen))
 
-    report = measured_report(measure, to, _counted, lambda found: function_blocks(found.functions))
+    report = measure_report(measure, to, _counted, lambda found: function_blocks(found.functions))
     if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in report.functions):
         sys.exit(DIFFERS)
 
 
 MOST_AT_ONCE = 8
 ELSEWHERE = "sm_100a"
-NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassembled, never run on hardware"
+NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassemble_unit, never run on hardware"
 
 
 def _compile(units: list[ScalarUnit | ArithmeticUnit], target: str) -> None:
@@ -149,13 +149,13 @@ def _compile(units: list[ScalarUnit | ArithmeticUnit], target: str) -> None:
         fill_cache([(unit.source, unit.name) for unit in units if unit.exists_on(target) is there], name)
 
 
-def measured_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index: int) -> Iterator[FunctionRow]:
+def measure_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index: int) -> Iterator[FunctionRow]:
     """Yield the row of each unit, in order; the inference of some runs while the GPU verifies another."""
     with ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))) as pool:
         yield from pool.map(lambda unit: _measured(unit, target, index), units)
 
 
-def disassembled(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
+def disassemble_unit(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
     """Return the row of a unit that the GPU lacks, with the opcodes that the compiler writes for it."""
     from accprobe.function.units import opcodes_of
 
@@ -172,7 +172,7 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> Fun
 
     try:
         if not unit.exists_on(target):
-            return disassembled(unit)
+            return disassemble_unit(unit)
         if isinstance(unit, ArithmeticUnit):
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
@@ -234,7 +234,7 @@ def _callables(
         yield from paragraphs(map(str, differences), "strong")
         yield from function_blocks(report.functions)
 
-    report = measured_report(measured, to, _counted, blocks)
+    report = measure_report(measured, to, _counted, blocks)
     if to.form == "json":
         for each in differences:
             print_message(str(each))

@@ -10,7 +10,7 @@ import click
 
 from accprobe.cli.output import DIFFERS, count, list_names, print_message, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
-from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
+from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
 from accprobe.errors import AccprobeError, DeviceError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def measure_each(
             settings = settings_of()
             run.open_each(settings)
             for setting in settings:
-                for row in run.swept(setting, ms, show) if ms else [run.measure(setting, show)]:
+                for row in run.sweep_rows(setting, ms, show) if ms else [run.measure(setting, show)]:
                     on_report(run.add(row))
         except (KeyboardInterrupt, DeviceError) as e:
             if report := run.keep_measured(str(e) or "interrupted"):
@@ -127,7 +127,7 @@ def measure_each(
             raise
 
     try:
-        measured_report(measure, to, lambda _: run.counted, lambda _: _blocks(run))
+        measure_report(measure, to, lambda _: run.counted, lambda _: _blocks(run))
     finally:
         for sentence in run.not_read:
             print_message(sentence)
@@ -186,7 +186,7 @@ def _list() -> None:
         "FILE.py:FUNCTION, package.module:FUNCTION",
         "your function: d = f(a, b), f(a, b, bias) or f(a, b, scale_a, scale_b)",
     )
-    every = ((listed.name, listed.title, listed.why_not()) for listed in BUILTIN.values())
+    every = ((listed.name, listed.title, listed.explain_unavailable()) for listed in BUILTIN.values())
     list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
 
 

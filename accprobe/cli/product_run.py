@@ -148,7 +148,7 @@ class ProductRun:
         self.report = self.report.model_copy(update={"claims": tuple(self.rows), "run": run})
         return self.report
 
-    def opened(self, setting: ProductSetting) -> Opened:
+    def open(self, setting: ProductSetting) -> Opened:
         """Open and check the callable. Raises AccprobeError, also where it runs on another device than those before."""
         from accprobe.composites.adapter import open_composite
         from accprobe.composites.steps import COMPOSITES
@@ -191,11 +191,11 @@ class ProductRun:
             print_message(sentence)
 
     def open_each(self, settings: Sequence[ProductSetting]) -> None:
-        """Open each of several callables before the first is measured. Raises as `opened`."""
+        """Open each of several callables before the first is measured. Raises as `open`."""
         firsts = {setting.callable: setting for setting in reversed(settings)}
         if len(firsts) > 1:
             for setting in reversed(firsts.values()):
-                self.opened(setting)
+                self.open(setting)
 
     def measure(self, setting: ProductSetting, show: Show) -> ProductRow:
         """Measure a product and return its row."""
@@ -206,7 +206,7 @@ class ProductRun:
         from accprobe.gemm.epilogue import infer_epilogue
         from accprobe.gemm.verification import evaluator_of
 
-        opened = self.opened(setting)
+        opened = self.open(setting)
         called, measured = opened.adapter, Measurement(setting, opened)
         self.measured = measured
         elements = self.elements or usual_elements(called.spec, called.library.device, setting.request.reduced is not None)
@@ -215,7 +215,7 @@ class ProductRun:
             show(int(100 * part), 100, f"{measured.title}: {name}")
 
         if isinstance(called, CompositeAdapter):
-            elements = self.elements or called.affordable(elements)
+            elements = self.elements or called.limit_elements(elements)
             measured.outcome = characterise_composite(called, elements, self.seed, progress)
         else:
             measured.outcome = characterise(
@@ -260,7 +260,7 @@ class ProductRun:
             self.is_last_incomplete = True
         return self.add(measured.row(), compare=measured.finished)
 
-    def swept(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
+    def sweep_rows(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """Yield a row for each class of M, measured at the largest M of the class."""
         from accprobe.gemm.callables.reductions import RowsOfX
         from accprobe.gemm.checks.regions import same_rows
@@ -274,7 +274,7 @@ class ProductRun:
 
         def box(m: int) -> Any:
             show(ms.index(m), len(ms), f"{setting.callable}: row 0 of {m}")
-            adapter = self.opened(at(m)).adapter
+            adapter = self.open(at(m)).adapter
             return RowsOfX(adapter) if reduced else adapter
 
         self.sweeping = True

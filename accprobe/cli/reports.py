@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -111,7 +111,7 @@ _REPORT_FILE = (
 
 
 @contextmanager
-def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
+def save_reports(output: Path | None) -> Iterator[Callable[[Report], None]]:
     """Yield a function that keeps a report in the file; whatever happens inside the block, the last report is written.
 
     No signal interrupts the writing: pydantic turns a KeyboardInterrupt into an error of its own. Raises ReportError before the
@@ -141,12 +141,12 @@ def saving(output: Path | None) -> Iterator[Callable[[Report], None]]:
 
 
 OnReport = Callable[..., None]
-"""Called with each growing report, and perhaps with the numbers of finished steps and of all."""
+"""Called with each growing report, perhaps with the numbers of finished steps and of all, and names of rows to come."""
 
 Measure = Callable[[OnReport, Show], object]
 
 
-def measured_report(
+def measure_report(
     measure: Measure, to: ReportOutput, counted: Callable[[Report], str], blocks: Callable[[Report], Iterable[Element]]
 ) -> Report:
     """Return the report that `measure` makes, saved and printed. A signal or the time limit ends the process with the rows so
@@ -154,15 +154,17 @@ def measured_report(
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | AccprobeError | None = None
-    with libraries_on_stderr(), saving(to.file) as save, progress_bar("opening") as show:
+    with libraries_on_stderr(), save_reports(to.file) as save, progress_bar("opening") as show:
 
-        def on_report(report: Report, done: int = 0, of: int = 0) -> None:
+        def on_report(report: Report, done: int = 0, of: int = 0, missing: Sequence[str] = ()) -> None:
             if not latest and report.device.reason:
                 announce(report)
             latest[:] = [report]
             save(report)
             if of:
-                show(done, of, f"measuring {report.device.name}")
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                left = f", left: {missing[0]}{more}" if missing else ""
+                show(done, of, f"measuring {report.device.name}{left}")
 
         try:
             with time_limit(to.seconds):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.output import DIFFERS, check_writable, count, print_message, seed_option
-from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
+from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ BESIDE = "h200"
     metavar="NAME",
     help="Device to measure: auto, gpu, cuda:N, cpu, sim:NAME or replay:FILE.",
 )
-@click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
+@click.option("--select", multiple=True, metavar="GLOB", help="Instructions: a name, a glob or an opcode. Repeatable.")
 @click.option(
     "--dots", type=count, default=16384, show_default=True, metavar="COUNT", help="Random dot products per instruction."
 )
@@ -86,12 +86,12 @@ def run_command(
     profiler = _profiler(device) if ncu else None
 
     def measure(on_report: OnReport, _: object) -> None:
-        def on_row(report: Report) -> None:
-            on_report(report, len(report.measured), report.measurable)
+        def on_row(report: Report, missing: list[str]) -> None:
+            on_report(report, len(report.measured), report.measurable, missing)
 
         survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record)
 
-    report = measured_report(measure, to, _count, lambda report: _blocks(report, expand))
+    report = measure_report(measure, to, _count, lambda report: _blocks(report, expand))
     _check_any_measured(report)
     if not all(row.holds for row in report.measured):
         sys.exit(DIFFERS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from accprobe.cli.output import DIFFERS, count, seed_option, several
-from accprobe.cli.reports import OnReport, ReportOutput, measured_report, report_options
+from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def sweep_command(
 
         sweep(device, wanted, k, seed, sets, on_record)
 
-    report = measured_report(
+    report = measure_report(
         measure,
         to,
         lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",

@@ -45,7 +45,7 @@ class VerifyRequest:
 @click.option(
     "--dots", type=count, default="1e6", show_default=True, metavar="COUNT", help="Random dot products per instruction."
 )
-@click.option("--select", multiple=True, metavar="NAME", help="Instructions: a name, a glob or an opcode. Repeatable.")
+@click.option("--select", multiple=True, metavar="GLOB", help="Instructions: a name, a glob or an opcode. Repeatable.")
 @seed_option
 @click.option("--coverage", is_flag=True, help="Generate operands for every event of a model, and count the events covered.")
 @time_limit_option
@@ -74,7 +74,7 @@ def verify_command(**options: Any) -> None:
     done, stop = _Compared(), None
     with time_limit(request.time_limit):
         with progress_bar("compiling for the device"):
-            device, chosen, lacking = _opened(request)
+            device, chosen, lacking = _open_device_and_models(request)
             prepare_to_verify(device, chosen)
         try:
             _verify_each(request, device, chosen, rows, done)
@@ -141,7 +141,7 @@ def _verify_each(
             rows.append(Verified(inst, done, seconds, smallest))
 
 
-def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel], list[Instruction]]:
+def _open_device_and_models(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel], list[Instruction]]:
     """Return the device, the models of its selected instructions and, without --select, those that it cannot run. Raises
     AccprobeError if no instruction can be verified.
     """
@@ -151,7 +151,7 @@ def _opened(request: VerifyRequest) -> tuple[Device, dict[Instruction, DotModel]
     models = request.models
     known = models_of(read_report(models), models)
     device = open_device(request.device)
-    runnable = [inst for inst in selected(device, request.select) if device.why_not(inst) is None]
+    runnable = [inst for inst in selected(device, request.select) if device.explain_unavailable(inst) is None]
     fitting = {inst: known[inst] for inst in runnable if inst in known}
     for inst in runnable:  # a wgmma of an n that no catalog lists: the model of the nearest n
         listed = inst in known or inst in device.instructions()

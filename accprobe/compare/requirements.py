@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accprobe.compare.differences import Span, holds, possible
-from accprobe.errors import RequirementError, nearest
+from accprobe.errors import RequirementError, nearest, unreadable
 from accprobe.infer.findings import Finding
 from accprobe.report.columns import Scalar, field_names, record
 from accprobe.report.names import claims_meant
@@ -81,7 +81,7 @@ def read_file(path: Path) -> list[Requirement]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as e:
-        raise RequirementError(f"{path} cannot be read: {e.strerror}") from None
+        raise RequirementError(unreadable(path, e)) from None
     except UnicodeDecodeError as e:
         raise RequirementError(f"{path}: it is not text ({e})") from None
     found = [parse_requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -86,7 +86,7 @@ class CompositeAdapter(CallableAdapter):
         self.product(np.full((1, self.spec.k), self.spec.a.whole(1), self.spec.a.dtype), x)
         return self.library.patterns(self._whole, self.spec.out)
 
-    def of_windows(self, words: Bits, starts: Ints, targets: Any) -> Bits:
+    def reduce_windows(self, words: Bits, starts: Ints, targets: Any) -> Bits:
         """Return the result words [calls · rows, columns] of calls whose row r is words[start : start + K].
 
         starts: [calls, rows]; targets: of the rows of each call, or None.
@@ -106,7 +106,7 @@ class CompositeAdapter(CallableAdapter):
         found = self.composite.call(operand, Arguments(None, self._on_device(targets), self.given.reduction))
         return self.library.patterns(found.reshape(1, 1), self.spec.out)
 
-    def affordable(self, elements: int) -> int:
+    def limit_elements(self, elements: int) -> int:
         """Return the default number of fresh results: fewer where a long row has a single result, more of 16 bits."""
         terms = self.spec.k // self.columns
         if self.cupy is not None:

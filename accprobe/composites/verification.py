@@ -54,7 +54,7 @@ def verify_rows(
         for first in range(0, calls, at_once):
             some = starts.reshape(calls, spec.n)[first : first + at_once]
             targets = rng.integers(0, spec.k, spec.n) if adapter.composite.takes_target else None
-            got = adapter.of_windows(words, some, targets)
+            got = adapter.reduce_windows(words, some, targets)
             rows, of_rows = some.reshape(-1), None if targets is None else np.tile(targets, len(some))
             expected = _predicted(adapter, chosen, words, rows, of_rows)
             verification.compare(kind, spec.out, got, expected, np.arange(len(got)), np.arange(got.shape[1]))

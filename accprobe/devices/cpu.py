@@ -57,7 +57,7 @@ class CpuDevice(Device):
     def instructions(self) -> Sequence[Instruction]:
         return catalog(self.architecture)
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         mnemonic = _mnemonic(inst)
         if lacking := processor.lacking(mnemonic):
             return f"this processor has no {lacking[-1]}"
@@ -87,7 +87,7 @@ class CpuDevice(Device):
 
     def _dot(self, inst: Instruction, request: Request, placement: int, control: int) -> Bits:
         request.check(inst)
-        if reason := self.why_not(inst):
+        if reason := self.explain_unavailable(inst):
             raise DeviceError(f"{inst.name} cannot be run: {reason}")
         loop, few = machine_code.load_loop(_mnemonic(inst)), tile.problems(inst)
         d, step = np.empty(len(request), inst.d.dtype), CHUNK_TILES * few

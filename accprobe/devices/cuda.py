@@ -81,12 +81,12 @@ class CudaDevice(Device):
     def instructions(self) -> Sequence[Instruction]:
         return tuple(catalog(self.architecture))
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         return probes.why_no_probe(inst)
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         """Compile and disassemble many instructions at once, which is much faster than one at a time."""
-        wanted = {inst.name: inst for inst in insts if not self.why_not(inst)}
+        wanted = {inst.name: inst for inst in insts if not self.explain_unavailable(inst)}
         cubins = compiler.compile_all(wanted.values(), self.architecture)
         self._cubins |= {inst.name: cubin for inst, cubin in cubins.items()}
         lowering.prepare(cubins.values())

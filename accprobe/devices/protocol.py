@@ -55,7 +55,7 @@ class Device(ABC):
         """Return every instruction of the architecture, including those without a probe."""
 
     @abstractmethod
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         """Return why this device cannot run `inst`, as a short clause ("no probe"), or None if it can."""
 
     @abstractmethod
@@ -137,8 +137,8 @@ class Passing(Device):
     def instructions(self) -> Sequence[Instruction]:
         return self._device.instructions()
 
-    def why_not(self, inst: Instruction) -> str | None:
-        return self._device.why_not(inst)
+    def explain_unavailable(self, inst: Instruction) -> str | None:
+        return self._device.explain_unavailable(inst)
 
     def placements(self, inst: Instruction) -> int:
         return self._device.placements(inst)

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from accprobe.build import atomic
 from accprobe.devices.protocol import Device, DeviceKind, Passing
-from accprobe.errors import NotRecorded, RecordingError
+from accprobe.errors import NotRecorded, RecordingError, unreadable
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, parse
 from accprobe.operands.request import Request
@@ -123,7 +123,7 @@ class Recording:
     def announce(self, device: Device, wanted: Iterable[Instruction], leaders: Mapping[str, str]) -> None:
         """Note the instructions that the run is about to measure. leaders: by instruction, the one that is measured for it."""
         for inst in wanted:
-            if reason := device.why_not(inst):
+            if reason := device.explain_unavailable(inst):
                 self.instructions[inst.name] = Facts(inst.name, reason)
             else:
                 placements, settings = device.placements(inst), device.settings(inst)
@@ -165,7 +165,7 @@ class Recording:
         try:
             return cls._read(path)
         except OSError as e:
-            raise RecordingError(f"{path} cannot be read: {e.strerror}") from None
+            raise RecordingError(unreadable(path, e)) from None
         except _DAMAGED:
             raise RecordingError(f"{path} is damaged, or not a recording of `accprobe run --record`; record again") from None
 
@@ -305,7 +305,7 @@ class ReplayDevice(Device):
         """Return the instructions that the recorded run was to measure."""
         return self._instructions
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         facts = self._recording.instructions.get(inst.name)
         if facts is None or not (facts.why_not or facts.complete):
             others = [] if inst in self._instructions else alike_but_n(inst, self._instructions)

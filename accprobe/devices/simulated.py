@@ -48,7 +48,7 @@ class SimulatedDevice(Device):
         listed = dict.fromkeys(catalog(self.architecture))
         return list(listed | self._models)
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         return None if inst in self._models or self._alike(inst) else NO_MODEL
 
     def identity(self, inst: Instruction) -> Hashable:

@@ -57,7 +57,7 @@ class AdditionList:
         first, second = (np.split(each[order].astype(np.int64), borders) for each in (self.first, self.second))
         return list(zip(first, second, strict=True))
 
-    def of_windows(self, values: _Numbers, starts: _Ints, gpu: str | None = None) -> _Numbers:
+    def sum_windows(self, values: _Numbers, starts: _Ints, gpu: str | None = None) -> _Numbers:
         """Return the sums [n] of values[start : start + K] for each start [n]. gpu: "cuda:N" on which torch adds."""
         if gpu is not None and len(self._levels) <= IN_TURN:
             return self._by_levels(values, starts, ON_GPU, gpu)

@@ -108,7 +108,7 @@ def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
     if additions is None or values is None:
         return None
     starts = np.arange(values.size // model.k) * model.k
-    words = additions.patterns(additions.of_windows(values.reshape(-1), starts))
+    words = additions.patterns(additions.sum_windows(values.reshape(-1), starts))
     row = rounded_to(SumWords(words, additions.fmt), model.result, model.result_rounding)
     return np.repeat(row.reshape(*b.shape[:-2], 1, b.shape[-2]), a.shape[-2], axis=-2)
 
@@ -128,7 +128,7 @@ class WindowSums:
         self._model, self._additions, self._values, self._gpu = model, additions, values.reshape(-1), gpu
 
     def __call__(self, starts: NDArray[np.int64]) -> Bits:
-        sums = self._additions.patterns(self._additions.of_windows(self._values, starts, self._gpu))
+        sums = self._additions.patterns(self._additions.sum_windows(self._values, starts, self._gpu))
         return rounded_to(SumWords(sums, self._additions.fmt), self._model.result, self._model.result_rounding)
 
 

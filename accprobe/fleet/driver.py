@@ -138,10 +138,10 @@ class Checks:
         except RayError as e:
             self._died(generator, "its node died" if isinstance(e, NodeDiedError) else "its process died")
         else:
-            self._send(running.index, self._said(so_far, text) if running.began else self._opened(running.index, text))
+            self._send(running.index, self._said(so_far, text) if running.began else self._name_by_cluster(running.index, text))
             running.began, running.heard = True, time.monotonic()
 
-    def _opened(self, index: int, gpu: str) -> GpuOutcome:
+    def _name_by_cluster(self, index: int, gpu: str) -> GpuOutcome:
         """Return the outcome under the cluster's name of the GPU: each process sees one GPU, as cuda:0."""
         so_far = self._latest[index]
         assert so_far.node is not None

@@ -66,7 +66,7 @@ def sample_words(fmt: Format) -> Bits:
     return (words % end).astype(fmt.dtype)
 
 
-def recognised(operands: Bits, results: Bits, operand: Format, result: Format) -> str:
+def recognise_function(operands: Bits, results: Bits, operand: Format, result: Format) -> str:
     """Return the reference function that most results are near to; "" if there is none. Results have a float format."""
     values, best = values_of_words(operands, operand), ("", WITHIN)
     for name in FUNCTIONS:

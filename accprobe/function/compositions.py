@@ -125,7 +125,7 @@ class Library:
     def __getattr__(self, name: str) -> Callable[..., Singles]:
         return self.functions[name]
 
-    def ways(self, name: str) -> Iterator[tuple[str, Callable[[Singles], Singles]]]:
+    def list_variants(self, name: str) -> Iterator[tuple[str, Callable[[Singles], Singles]]]:
         """Yield the ways to compute a reference function with functions that the library has, in words."""
         for own in (name, *(unit for unit, function in _UNITS.items() if function == name != unit)):
             if own in self.names:
@@ -141,7 +141,7 @@ def compositions(name: str, operand: Format, result: Format, device: str) -> Ite
     if result is not _F32:
         yield from truncated_units(name, operand, result)
     for library in _libraries(name, device):
-        for text, way in library.ways(name):
+        for text, way in library.list_variants(name):
             yield _hypothesis(text, way, operand, result)
 
 

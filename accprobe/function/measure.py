@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.candidates import Hypothesis, recognised, rounded, sample_words, special_results
+from accprobe.function.candidates import Hypothesis, recognise_function, rounded, sample_words, special_results
 from accprobe.function.fit import infer_table_model
 from accprobe.function.records import measured_row, model_record, table_in_words
 from accprobe.function.reference import exact_values, word_text
@@ -50,7 +50,7 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     results = np.asarray(_on_cpu(subject, operands))
     function = request.function
     if not function and subject.result.is_float:
-        function = recognised(operands, results, subject.operand, subject.result)
+        function = recognise_function(operands, results, subject.operand, subject.result)
     found, contradicted = _explain(subject, function, operands, results, request)
     progress("all words", 0)
     of = 1 << subject.operand.bits + subject.operand.ignored_low_bits

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from accprobe.errors import AccprobeError, UnknownName
+from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.opening import UserFunction, find_callable
+from accprobe.gemm.callables.opening import UserFunction, find_callable, functions_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 # Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
@@ -149,11 +149,11 @@ def find_function(name: str) -> UserFunction:
     """Open FILE.py:FUNCTION or package:function; torch's functions are looked up in torch.nn.functional too."""
     package, _, function = name.partition(":")
     try:
-        found = find_callable(name)
+        found = find_callable(name, ())
     except UnknownName:
         if package != "torch" or function.startswith("nn."):
-            raise UnknownName(f"there is no function '{name}': give FILE.py:FUNCTION or package:function (numpy:exp)") from None
-        found = find_callable(f"torch:nn.functional.{function}")
+            raise
+        found = _of_torch(function)
     if not isinstance(found, UserFunction):
         raise AccprobeError(f"{name} is a matrix product: use `accprobe gemm {name}`")
     return found
@@ -167,6 +167,15 @@ def _first_words(fmt: Format) -> Bits:
     words = rng.integers(0, fmt.largest + 1, 4099).astype(fmt.dtype)
     found: Bits = words | rng.integers(0, 2, 4099).astype(fmt.dtype) * fmt.dtype.type(fmt.sign_bit)
     return found
+
+
+def _of_torch(function: str) -> Any:
+    """Return a function of torch.nn.functional. Raises UnknownName that names the nearest, also of torch."""
+    try:
+        return find_callable(f"torch:nn.functional.{function}")
+    except UnknownName:
+        names = {name for module in ("torch", "torch.nn.functional") for name in functions_of(import_module(module))}
+        raise UnknownName(f"torch has no '{function}'; {nearest(function, sorted(names), 'torch:')}") from None
 
 
 def format_named(name: str) -> Format:

@@ -162,6 +162,10 @@ class RecordedCallable:
     def spec(self) -> Spec:
         return self.box.spec
 
+    @property
+    def name(self) -> str:
+        return getattr(self.box, "name", "the callable")
+
     def rng(self, experiment: int) -> np.random.Generator:
         """Return the random numbers of an experiment, which has a number of its own."""
         return np.random.default_rng((self.seed, experiment))
@@ -201,23 +205,23 @@ class RecordedCallable:
         if not self.takes_windows:
             return np.stack([self.product(a, each) for each in b])
         self._check_calls(len(b))
-        d = self.of_windows(b.reshape(-1), np.arange(len(b) * self.spec.n).reshape(len(b), -1) * self.spec.k)
+        d = self.reduce_windows(b.reshape(-1), np.arange(len(b) * self.spec.n).reshape(len(b), -1) * self.spec.k)
         for each, result in zip(b, d, strict=True):
             self.keep(Call(a, each, None, result))
         return d
 
     @property
     def takes_windows(self) -> bool:
-        return hasattr(self.box, "of_windows")
+        return hasattr(self.box, "reduce_windows")
 
     @property
     def gpu(self) -> str | None:
         """Return the "cuda:N" of a reduction that takes tensors of torch on a GPU, otherwise None."""
         return getattr(self.box, "gpu", None)
 
-    def of_windows(self, words: Bits, starts: Lines) -> Bits:
+    def reduce_windows(self, words: Bits, starts: Lines) -> Bits:
         """Return the results [calls, 1, N] of a reduction; column n is words[start : start + K], starts [calls, N]."""
-        d: Bits = one_nan(self.box.of_windows(words, starts), self.spec.out)  # type: ignore[attr-defined]
+        d: Bits = one_nan(self.box.reduce_windows(words, starts), self.spec.out)  # type: ignore[attr-defined]
         self.calls += len(d)
         self.elements += d.size
         return d

@@ -59,7 +59,7 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
     if outcome.spec.out.name not in ("f32", "f16", "bf16"):
         outcome.stopped = f"accprobe has no model of epilogues whose result is {outcome.spec.out}"
         return
-    wrong = {name: 0 for name, _ in ways(epilogue, outcome.spec.out)}
+    wrong = {name: 0 for name, _ in list_variants(epilogue, outcome.spec.out)}
     compared = 0
     for kind in cycle(KINDS):
         call, addend = _probe(adapter, epilogue, outcome, kind, rng)
@@ -69,7 +69,7 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
             compared += part.d.size
             assert found.plan is not None
             inputs = _inputs(found.plan, part, addend[np.ix_(rows, columns)], out)
-            for name, way in ways(epilogue, out):
+            for name, way in list_variants(epilogue, out):
                 wrong[name] += int(np.count_nonzero(one_nan(_results(way, inputs), out) != part.d))
         if compared >= ELEMENTS:
             break
@@ -127,7 +127,7 @@ def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
     return rounded_to_odd(exact, y.astype(np.float64)).astype(np.float32)
 
 
-def ways(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
+def list_variants(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
     """Yield the ways to compute an epilogue, by name: with the activation after the rounding, and before it if that differs."""
     of_sums = _linear_ways(epilogue.alpha, epilogue.beta, out) if epilogue.shape is not None else [("sum", lambda x: x.sums)]
     for name, way in of_sums:

@@ -192,7 +192,7 @@ def _verify_windows(
         predicted = [(region.columns, model, WindowSums(model, factor, words, subject.gpu)) for region, model in parts]
         for first in range(0, calls, CALLS_TOGETHER):
             some = starts[first : first + CALLS_TOGETHER]
-            got = subject.of_windows(words, some)
+            got = subject.reduce_windows(words, some)
             for columns, model, sums in predicted:
                 expected = sums(some[:, columns].reshape(-1)).reshape(len(some), 1, -1)
                 verification.compare(kind, model.result, got[:, :, columns], expected, np.array([0]), columns)

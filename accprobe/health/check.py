@@ -74,7 +74,7 @@ def _simulated_chip(name: str) -> str | None:
     return None if word == "cuda" else f"sim:{rest}"
 
 
-def _opened(name: str) -> Device:
+def _open_device(name: str) -> Device:
     chip = _simulated_chip(name)
     return FaultyDevice(simulated_device(chip)) if chip and name.startswith("faulty:") else open_device(name)
 
@@ -123,7 +123,7 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     started = time.monotonic()
     nvml, missing = _nvml(name)
     shared = nvml.others() if nvml else ""
-    device = _opened(name)
+    device = _open_device(name)
     so_far = GpuOutcome(
         device=name,
         name=device.name,

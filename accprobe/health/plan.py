@@ -81,7 +81,7 @@ FUNCTION_UNITS = {
 
 def chosen(device: Device, models: Mapping[Instruction, DotModel]) -> dict[str, Instruction]:
     """Return the instruction of each unit that the device has and `models` covers: of the newest family, the largest."""
-    runnable = [inst for inst in device.instructions() if inst in models and device.why_not(inst) is None]
+    runnable = [inst for inst in device.instructions() if inst in models and device.explain_unavailable(inst) is None]
     found = {name: max(_of(unit, runnable), key=_worth, default=None) for name, unit in UNITS.items()}
     return {name: inst for name, inst in found.items() if inst}
 

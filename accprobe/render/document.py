@@ -64,10 +64,13 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """boxed: must be read before anything else; a page draws a frame around it."""
+    """boxed: must be read before anything else; a page draws a frame around it. legend_of: a table, and those of its columns
+    that the words explain; a terminal leaves the words out if it has no room for any of these columns.
+    """
 
     words: Said
     boxed: bool = False
+    legend_of: tuple[Grid, frozenset[int]] | None = None
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,8 @@ def _lines(block: Element, width: int) -> Iterator[Text]:
     if isinstance(block, Heading):
         yield from _hanging(_text(block.words, "bold"), width)
     elif isinstance(block, Paragraph):
+        if block.legend_of and block.legend_of[1].isdisjoint(_fitted(block.legend_of[0], width)[0]):
+            return
         yield from _hanging(_text(block.words), width)
     elif isinstance(block, List):
         yield from _list(block, width, 0)
@@ -180,8 +182,9 @@ def _table(table: Grid, width: int) -> Iterator[Text]:
         yield Text("─" * (sum(widths) + gap * (len(widths) - 1)))
     yield from _rows(table, shown, widths, gap)
     if left_out := [_left_out(table, i) for i in range(len(table.columns)) if i not in shown]:
-        whole = sum(max(map(cell_len, _column(table, i))) + 1 for i in range(len(table.columns))) - 1
-        text = f"Columns left out at this width: {'; '.join(left_out)}; set COLUMNS={whole} to see them."
+        enough = next((n for n in range(width, FILE_COLUMNS + 1) if len(_fitted(table, n)[0]) == len(table.columns)), 0)
+        how = f"set COLUMNS={enough}" if enough else "use `--format json`"
+        text = f"Columns left out at this width: {'; '.join(left_out)}; {how} to see them."
         yield from _hanging(Text(text, "dim"), width)
 
 

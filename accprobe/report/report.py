@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 import accprobe
 from accprobe.build import atomic, checkout
 from accprobe.devices.protocol import Device, DeviceKind
-from accprobe.errors import ReportError
+from accprobe.errors import ReportError, unreadable
 from accprobe.report.claims import StrictRecord
 from accprobe.report.functions import FunctionRow
 from accprobe.report.products import ProductRow
@@ -164,7 +164,7 @@ def _read(name: str | Path) -> Report:
         with find(name).open("rb") as file:
             return Report.read_from(file, name)
     except OSError as e:
-        raise ReportError(f"{name} cannot be read: {e.strerror}") from None
+        raise ReportError(unreadable(name, e)) from None
 
 
 _read_once = cache(_read)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from accprobe.build import toolchain
-from accprobe.errors import AccprobeError, ToolFailed
+from accprobe.errors import AccprobeError, ToolFailed, unreadable
 
 LARGEST_FILE = 1 << 34
 """Size limit of a file, also in a wheel: libraries with code for every architecture are a few GiB."""
@@ -226,7 +226,7 @@ def _in_file(path: Path, label: str) -> DeviceCode:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 _scan(data, path, label, found)
     except OSError as e:
-        raise AccprobeError(f"{label} cannot be read: {e.strerror}") from None
+        raise AccprobeError(unreadable(label, e)) from None
     return found
 
 

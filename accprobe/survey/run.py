@@ -22,7 +22,8 @@ from accprobe.survey.workers import default_jobs, here, in_processes
 
 DOTS = 1 << 14  # Default number of random dot products in the verification of a model.
 
-OnRow = Callable[[Report], None]
+OnRow = Callable[[Report, list[str]], None]
+"""Called with the report so far, and the names of the instructions that are still to be measured."""
 # Returns the opcodes that instructions executed, by name: `ncu.lowerings` of a device.
 Profiler = Callable[[Sequence[Instruction]], Mapping[str, Lowering]]
 
@@ -33,15 +34,15 @@ def survey(
     dots: int = DOTS,
     seed: int = 0,
     jobs: int | None = None,
-    on_row: OnRow = lambda _: None,
+    on_row: OnRow = lambda report, missing: None,
     profiler: Profiler | None = None,
     with_uuid: bool = False,
     record: Path | None = None,
 ) -> Report:
     """Return the report of a device, given by name ("cuda:0") or open; an open one is measured in this process.
 
-    select: globs or names of instructions; none selects all. on_row: called with the report so far, first with only the skipped
-    rows, then after each row. profiler: returns what was executed, which must agree with the disassembly. with_uuid: whether
+    select: globs or names of instructions; none selects all. on_row: called first with only the skipped rows, then after each
+    row. profiler: returns what was executed, which must agree with the disassembly. with_uuid: whether
     the report identifies the board. record: file for every exchange with the device, written at the end or when the run is
     interrupted.
     Raises UnknownName if a glob selects nothing, DeviceError if the device stops working.
@@ -56,7 +57,7 @@ def survey(
     leaders = [group[0] for group in groups]
     report.workers = workers = max(min(jobs or default_jobs(), len(groups)) if name else 1, 1)
 
-    on_row(report.now())
+    on_row(report.now(), report.missing())
     if profiler or workers == 1:
         opened.prepare(leaders)
     executed = profiler(leaders) if profiler else {}
@@ -74,7 +75,7 @@ def survey(
             alike = [first, *(copied(first, inst, opened.lowering(inst)) for inst in members[row.name])]
             report.rows |= {each.name: with_device_status(each, opened) for each in alike}
             keep(alike, exchanges)
-            on_row(report.now())
+            on_row(report.now(), report.missing())
     return report.now()
 
 
@@ -84,7 +85,7 @@ class _ReportSoFar:
     def __init__(self, empty: Report, device: Device, wanted: Sequence[Instruction], started: float) -> None:
         self._started, self._empty, self._wanted = started, empty, wanted
         self.workers = 1
-        reasons = {inst.name: device.why_not(inst) for inst in wanted}
+        reasons = {inst.name: device.explain_unavailable(inst) for inst in wanted}
         self.rows = {name: Row(name=name, status="skipped", reason=reason) for name, reason in reasons.items() if reason}
 
     def now(self) -> Report:
@@ -92,6 +93,9 @@ class _ReportSoFar:
         rows = [self.rows[inst.name] for inst in self._wanted if inst.name in self.rows]
         run = Run(jobs=self.workers, seconds=seconds, selected=len(self._wanted))
         return self._empty.with_claims(rows, run=run)
+
+    def missing(self) -> list[str]:
+        return [inst.name for inst in self._wanted if inst.name not in self.rows]
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class How(TypedDict, total=False):
 def assert_every_k_once(f: Multiply, **how: Unpack[How]) -> None:
     """Assert that element i, j counts every a[i, k]·b[k, j] once, and no other product."""
     __tracebackhide__ = True
-    probed = RecordedCallable(_opened(f, how))
+    probed = RecordedCallable(_open_callable(f, how))
     whole = Region(*_lines(probed.spec), probed.spec.m * probed.spec.n)
     counted = _probed(f, probed, how, lambda: contract.count_products(probed, [whole]))
     wrong = [(x.mispaired or _miscounted(x.once), "" if x.region is whole else f", at {x.region}") for x in counted]
@@ -94,7 +94,7 @@ def _miscounted(found: Ints) -> str:
 def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None:
     """Assert that no accumulator takes more than `at_most` products before its sum is added to another."""
     __tracebackhide__ = True
-    probed = RecordedCallable(_opened(f, how))
+    probed = RecordedCallable(_open_callable(f, how))
     leaves = np.flatnonzero(_counts(f, probed, how) == 1)
     try:
         tree = _tree(probed, leaves)
@@ -111,7 +111,7 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
     __tracebackhide__ = True
     if type(bits) is not int or bits < 1:
         raise AccprobeError(f"bits={bits!r:.40} is not a positive integer")
-    probed = RecordedCallable(_opened(f, how))
+    probed = RecordedCallable(_open_callable(f, how))
     spec = probed.spec
     low, high = product_exponents(spec)
     if high - low < bits or spec.k < 3:
@@ -139,19 +139,19 @@ def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[Ho
         raise AccprobeError("ms is empty: give at least one number of rows")
 
     def box(m: int) -> BlackBox:
-        called = _opened(f, how, m)
+        called = _open_callable(f, how, m)
         return RowsOfX(called) if isinstance(called, ReductionAdapter) else called
 
     found = same_rows(box, ms, of="m" if len(how.get("shape", SMALL_SHAPE)) > 2 else "rows")
     if len(found) > 1 or found[0].changing:
         results = f", the same rows have {len(found)} results" if len(found) > 1 else ""
-        _fail(f, how, _opened(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, found))}")
+        _fail(f, how, _open_callable(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, found))}")
 
 
 def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
     """Assert that both return the same bits for fresh operands and for every probe that finds the plan of `f`."""
     __tracebackhide__ = True
-    both = _Pair(_opened(f, how), _opened(g, how))
+    both = _Pair(_open_callable(f, how), _open_callable(g, how))
     if both.spec.out is not both.other.spec.out:
         _fail(f, how, both.spec, f"it gives {both.spec.out}, {_name(g)} {both.other.spec.out}")
     rng = np.random.default_rng(0)
@@ -164,7 +164,7 @@ def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
     else:
         return
     try:
-        _, changes = versus(*(_row(_opened(each, how), name) for name, each in (("f", f), ("g", g))))
+        _, changes = versus(*(_row(_open_callable(each, how), name) for name, each in (("f", f), ("g", g))))
     except AccprobeError as e:
         changes = f"no plan was found for both, {e}"
     _fail(f, how, both.spec, f"another plan than {_name(g)}: {changes} ({place})")
@@ -194,7 +194,7 @@ def assert_same_bits(
     """
     __tracebackhide__ = True
     from accprobe.trace.both import ProgramRun, run_both
-    from accprobe.trace.summary import counts, trace_headline
+    from accprobe.trace.summary import count_operations, trace_headline
 
     sizes = batch or (None, None)
     one, other = (
@@ -202,7 +202,7 @@ def assert_same_bits(
     )
     found = run_both(one, other, mapping=f"batch={batch[0]}:{batch[1]}" if batch else "")
     if not found.comparison.equal:
-        raise AssertionError(f"{trace_headline(found)}\n{counts(found)}")
+        raise AssertionError(f"{trace_headline(found)}\n{count_operations(found)}")
 
 
 def _first_rows(inputs: Sequence[Any], size: int | None) -> list[Any]:
@@ -249,7 +249,7 @@ class _Pair:
         return d
 
 
-def _opened(f: Callable[..., Any], how: How, m: int | None = None) -> CallableAdapter:
+def _open_callable(f: Callable[..., Any], how: How, m: int | None = None) -> CallableAdapter:
     *rows, n, k = how.get("shape", SMALL_SHAPE)
     a, _, b = how.get("dtype", "f32").partition(":")
     of_a = formats.get(a)

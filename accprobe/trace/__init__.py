@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun, run_both
     from accprobe.trace.folders import compare_folders, record
     from accprobe.trace.hashing import hash_of
-    from accprobe.trace.recorder import paused
+    from accprobe.trace.recorder import pause_recording
 
 _HOMES = {
     "ProgramRun": "both",
@@ -25,10 +25,10 @@ _HOMES = {
     "compare_folders": "folders",
     "record": "folders",
     "hash_of": "hashing",
-    "paused": "recorder",
+    "pause_recording": "recorder",
 }
 
-__all__ = ["ProgramRun", "compare_folders", "hash_of", "paused", "record", "run_both"]
+__all__ = ["ProgramRun", "compare_folders", "hash_of", "pause_recording", "record", "run_both"]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,7 +70,7 @@ class _Side:
         self.run, self.mapped = run, mapped
         self._compiled: Callable[..., Any] | None = None
 
-    def recorded(self, **options: Any) -> Recorder:
+    def record(self, **options: Any) -> Recorder:
         """Run the side once, recorded. options: see `Recorder`."""
         import torch
 
@@ -178,7 +178,7 @@ def run_both(
     check_torch()
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
     sides = _Side(a, mapped[0]), _Side(b, mapped[1])
-    traces = [side.recorded().trace() for side in sides]
+    traces = [side.record().trace() for side in sides]
     for name, side, trace in zip("AB", sides, traces, strict=True):
         if not side.run.is_compiled and all(x.name == "return" for x in trace.operations):  # compiled kernels are not recorded
             raise AccprobeError(f"side {name} called no operation of torch: there is nothing to compare")
@@ -203,7 +203,7 @@ def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
     if run.backend != "inductor" or all(each.cause.verified for each in found.origins):
         return
     try:
-        emulated = _Side(replace(run, flags={**run.flags, EMULATED: True}), sides[which].mapped).recorded()
+        emulated = _Side(replace(run, flags={**run.flags, EMULATED: True}), sides[which].mapped).record()
     except (AccprobeError, RuntimeError):  # this torch lacks the flag, or cannot compile with it: causes stay unverified
         return
     known = {each for x in emulated.operations for value in (*x.inputs, *x.outputs) for each in value.hashes}
@@ -223,7 +223,7 @@ def _kept_again(side: _Side, found: TraceComparison, which: int) -> KeptCalls:
     def keep(operation: TracedOperation) -> bool:
         return operation.number in numbers
 
-    recorder, trace = side.recorded(keep=keep), found.traces[which]
+    recorder, trace = side.record(keep=keep), found.traces[which]
     calls = dict(recorder.kept)
     if trace.operations[-1].number in numbers and trace.operations[-1].name == "return":
         calls[trace.operations[-1].number] = RecordedCall(None, tuple(recorder.results), {}, {})

@@ -17,7 +17,7 @@ from accprobe.report.words import so_many
 from accprobe.trace.compare import DifferenceOrigin, TraceComparison
 from accprobe.trace.functions import with_functions
 from accprobe.trace.mapping import WHOLE_RUN
-from accprobe.trace.products import POSITIONS, bias_apart, cause_of_products, fixes, split_by_hand
+from accprobe.trace.products import POSITIONS, cause_of_products, find_fixes, find_separate_bias, find_split_by_hand
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import (
     Operand,
@@ -119,7 +119,7 @@ def _count(each: ExplainedOrigin) -> None:
 def _explain(each: ExplainedOrigin, with_fixes: bool) -> None:
     each.cause = _cause(each.origin, *each.sides)
     if with_fixes:
-        each.cause = replace(each.cause, fixes=tuple(fixes(*each.sides)), fixes_tried=True)
+        each.cause = replace(each.cause, fixes=tuple(find_fixes(*each.sides)), fixes_tried=True)
 
 
 def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause:
@@ -129,8 +129,8 @@ def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cau
         lambda: _unstable(left, right),
         lambda: _changed(left, right),
         lambda: _arguments(left, right),
-        lambda: bias_apart(left, right),
-        lambda: split_by_hand(left, right),
+        lambda: find_separate_bias(left, right),
+        lambda: find_split_by_hand(left, right),
         lambda: cause_of_products(left, right),
         lambda: _cast(origin, left, right),
         lambda: _fusion(left, right),

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from accprobe.errors import RecordingError, ToolMissing
+from accprobe.errors import RecordingError, ToolMissing, unreadable
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import (
     MOST_LINE,
@@ -74,7 +74,7 @@ def read_any(path: Path, mapped: Mapped | None = None) -> RecordedTrace:
             return _read_sglang(path, mapped)
         return _read_log(path) if path.is_file() else read_trace(path)
     except OSError as e:
-        raise RecordingError(f"{path} cannot be read: {e.strerror or e}") from None
+        raise RecordingError(unreadable(path, e)) from None
 
 
 @dataclass

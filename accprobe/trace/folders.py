@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.errors import AccprobeError, RecordingError
+from accprobe.errors import AccprobeError, RecordingError, unreadable
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
@@ -26,7 +26,7 @@ from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
 from accprobe.trace.recorder import Recorder, open_writer
 from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
-from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, filled, span_of
+from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, fill_tensors, span_of
 from accprobe.trace.schemas import schema_of
 from accprobe.trace.sides import Cause, KeptCalls
 from accprobe.trace.storages import has_storage
@@ -112,7 +112,7 @@ def array_of(tensor: Any) -> NDArray[Any]:
 def record_script(script: Path, arguments: Sequence[str], folder: Path, **options: Any) -> Recorder:
     """Run a Python script as `python SCRIPT ARGUMENTS` does, and record it. options: see `record`."""
     if not script.is_file():
-        raise AccprobeError(f"there is no file {script}: give a Python script")
+        raise AccprobeError(unreadable(script, FileNotFoundError()))
     before = sys.argv, list(sys.path)
     sys.argv, sys.path[0] = [str(script), *arguments], str(script.resolve().parent)
     try:
@@ -185,7 +185,7 @@ def _saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCall
     try:
         saved = read_tensors(path) if path.is_file() else {}
     except OSError as e:
-        raise RecordingError(f"{path} cannot be read: {e.strerror or e}") from None
+        raise RecordingError(unreadable(path, e)) from None
     if not find_spec("torch"):
         saved = {}
     numbers = {int(name.partition(".")[0]) for name in saved if name.partition(".")[0].isdecimal()}
@@ -213,7 +213,7 @@ def _saved_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | No
         function = None
     operands = iter([_operand(operation, name, x, saved) for name, x in zip(names, operation.inputs, strict=True)])
     try:
-        listed, named = (_of_torch(filled(each, operands)) for each in arguments)
+        listed, named = (_of_torch(fill_tensors(each, operands)) for each in arguments)
     except StopIteration:
         raise ValueError("has fewer tensors than arguments") from None
     names = [f"{operation.number}.out{i}" for i in range(len(operation.outputs))]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.candidates import Hypothesis, recognised, rounded
+from accprobe.function.candidates import Hypothesis, recognise_function, rounded
 from accprobe.function.compositions import Library, compositions
 from accprobe.function.reference import FUNCTIONS, errors_in_ulp, exact_values
 from accprobe.gemm.callables.arrays import library_of
@@ -102,7 +102,7 @@ def _function(x: Any, side: OriginSide) -> SideFunction | None:
     every = [library.patterns(each, fmt).reshape(-1) for each, fmt in ((x, operand), (y, result))]
     words, results = (each[:: -(-len(each) // MOST_WORDS)] for each in every)
     sample = slice(None, None, -(-len(words) // SAMPLE))
-    name = recognised(words[sample], results[sample], operand, result)
+    name = recognise_function(words[sample], results[sample], operand, result)
     if not name:
         return None
     parts = [slice(first, first + TOGETHER) for first in range(0, len(words), TOGETHER)]
@@ -119,7 +119,7 @@ def _candidates(name: str, words: Bits, results: Bits, operand: Format, result: 
     yield rounded(name, words, results, operand, result)
     yield from compositions(name, operand, result, library.device)
     for steps in ("f32", operand.name)[: 1 if operand.name == "f32" else 2]:
-        for text, way in _of_torch(steps).ways(name):
+        for text, way in _of_torch(steps).list_variants(name):
 
             def given(operands: Bits, way: Any = way, wide: bool = steps == "f32") -> Bits:
                 x = library.operand("x", np.ascontiguousarray(operands), operand)

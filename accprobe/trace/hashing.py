@@ -149,7 +149,7 @@ class HashQueue:
 
     def add(self, value: TensorValue, tensor: Any, layout: MemoryLayout, memory: Any) -> None:
         """Hash a tensor, for a value that `fetch` fills in. A tensor without data has no hash. memory: its storage."""
-        gpu = self._gpus.get(tensor.get_device()) or self._opened(tensor)
+        gpu = self._gpus.get(tensor.get_device()) or self._open_gpu(tensor)
         if gpu is None:
             if not tensor.is_meta:
                 self._of_torch.append((value, layout.kind, lanes(tensor)))
@@ -170,7 +170,7 @@ class HashQueue:
                 self._full.append(gpu)
                 del self._gpus[tensor.get_device()]
 
-    def _opened(self, tensor: Any) -> _GpuHashes | None:
+    def _open_gpu(self, tensor: Any) -> _GpuHashes | None:
         """Return the hashes on the GPU of a tensor; None where torch has to compute them."""
         device = tensor.get_device()
         if device not in self._gpus:

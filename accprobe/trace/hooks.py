@@ -140,7 +140,7 @@ def inductor_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]
         CachingAutotuner.run = original
 
 
-def profiled(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:
+def profile_call(function: Any, arguments: Any, keywords: Any) -> tuple[Any, tuple[str, ...]]:
     """Run an operation under torch's profiler, and return the result and the names of its kernels."""
     import torch
     from torch.profiler import ProfilerActivity, profile

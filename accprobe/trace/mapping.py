@@ -112,7 +112,7 @@ def _shapes(shape: tuple[int, ...], mapped: Mapped) -> Iterator[tuple[int, ...]]
     return ((*shape[:dimension], length, *shape[dimension + 1 :]) for dimension, _, length in mapped.slices(shape))
 
 
-def taken(tensor: Any, other: Any, mapped: Mapped) -> Any:
+def take_part(tensor: Any, other: Any, mapped: Mapped) -> Any:
     """Return the part of a tensor or array that is compared with the part of `other`, which is of the other run."""
     for dimension, start, length in mapped.slices(tuple(tensor.shape)):
         if tensor.shape[dimension] != other.shape[dimension]:

@@ -38,7 +38,7 @@ FINDINGS_OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 """Findings of a plan by the kind of cause that a difference in them is, the most important first."""
 
 
-def bias_apart(left: OriginSide, right: OriginSide) -> Cause | None:
+def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
     """Name a product that adds a bias itself, against a product and an addition; verified if both are equal without it."""
     for name, fused, other, apart in both_ways(left, right):
         if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
@@ -59,7 +59,7 @@ def bias_apart(left: OriginSide, right: OriginSide) -> Cause | None:
     return None
 
 
-def split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
+def find_split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
     """Name one product against several products of slices of K, whose results are added."""
     for name, whole, other, sliced in both_ways(left, right):
         depths = [_depths(side) for side in (whole, sliced)]
@@ -245,7 +245,7 @@ def _bits(tensor: Any, fmt: Format) -> Bits:
     return TorchArrays("cpu").patterns(tensor.cpu(), fmt)
 
 
-def fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
+def find_fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
     """Yield changes that make both sides equal, each of them tried with the recorded operands."""
     import torch
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from accprobe.errors import ToolMissing
 from accprobe.trace.hashing import HashQueue
-from accprobe.trace.hooks import ModuleTracker, before_launches, inductor_kernels, profiled
+from accprobe.trace.hooks import ModuleTracker, before_launches, inductor_kernels, profile_call
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
@@ -134,7 +134,7 @@ class Recorder:
             call = RecordedCall(schema.function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
         kernels: tuple[str, ...] = ()
         if self.kernels:
-            result, kernels = profiled(schema.call, arguments, keywords)
+            result, kernels = profile_call(schema.call, arguments, keywords)
         else:
             result = schema.call(*arguments, **keywords)
         if schema.is_collective:
@@ -249,7 +249,7 @@ def _active(recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def paused() -> Iterator[None]:
+def pause_recording() -> Iterator[None]:
     """Leave out what runs inside, such as the prefill before a decode step."""
     recorders = list(_RECORDERS)
     for each in recorders:

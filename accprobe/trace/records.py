@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from accprobe.errors import RecordingError
+from accprobe.errors import RecordingError, unreadable
 
 FORMAT, VERSION = "accprobe trace", 1
 
@@ -161,6 +161,8 @@ def read_trace(folder: Path) -> RecordedTrace:
     """Read a folder that `accprobe trace record` wrote. Raises RecordingError."""
     path = folder / OPERATION_FILE
     try:
+        if not folder.exists():
+            raise RecordingError(f"there is no folder {folder}")
         if not path.is_file():
             raise RecordingError(
                 f"{folder} is not a trace: it has no file {OPERATION_FILE}; record one with `accprobe trace record`"
@@ -168,7 +170,7 @@ def read_trace(folder: Path) -> RecordedTrace:
         with path.open("rb") as file:
             return _read(path, _lines(path, file))
     except OSError as e:
-        raise RecordingError(f"{path} cannot be read: {e.strerror or e}") from None
+        raise RecordingError(unreadable(path, e)) from None
 
 
 def _lines(path: Path, file: Any) -> Iterator[tuple[int, Any]]:

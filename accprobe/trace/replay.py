@@ -78,7 +78,7 @@ class RecordedCall:
         for position, tensor in (replaced or {}).items():
             given[position] = same_layout(tensor) if schema.written else tensor
         iterator = iter(given)
-        arguments, keywords = filled(self.arguments, iterator), filled(self.keywords, iterator)
+        arguments, keywords = fill_tensors(self.arguments, iterator), fill_tensors(self.keywords, iterator)
         known = {name: value for name, value in self.flags.items() if isinstance(value, bool)}
         with torch.no_grad(), flags_set(torch, known) if torch.cuda.is_available() else nullcontext():
             result = self.function(*arguments, **keywords)
@@ -106,13 +106,13 @@ def _operands(values: Any) -> Iterator[Operand]:
             yield from _operands(each)
 
 
-def filled(values: Any, tensors: Iterator[Any]) -> Any:
+def fill_tensors(values: Any, tensors: Iterator[Any]) -> Any:
     """Return arguments with the next of `tensors` in the place of each operand, or of the text "tensor" of a record."""
     if isinstance(values, Operand) or values == "tensor":
         return next(tensors)
     if isinstance(values, dict):
-        return {name: filled(x, tensors) for name, x in values.items()}
-    return type(values)(filled(x, tensors) for x in values) if isinstance(values, list | tuple) else values
+        return {name: fill_tensors(x, tensors) for name, x in values.items()}
+    return type(values)(fill_tensors(x, tensors) for x in values) if isinstance(values, list | tuple) else values
 
 
 def arguments_of(operation: TracedOperation) -> tuple[list[Any], dict[str, Any]] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from accprobe.trace.compare import DifferenceOrigin
-from accprobe.trace.mapping import WHOLE_RUN, Mapped, taken
+from accprobe.trace.mapping import WHOLE_RUN, Mapped, take_part
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, count_differing
 
@@ -128,10 +128,10 @@ def compared_parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
     assert left.value is not None
     assert right.value is not None
     x, y = left.value.tensor, right.value.tensor
-    return taken(x, y, left.mapped), taken(y, x, right.mapped)
+    return take_part(x, y, left.mapped), take_part(y, x, right.mapped)
 
 
 def same_part(x: Any, y: Any, of_x: Mapped, of_y: Mapped) -> bool:
     """Return whether the compared parts of two tensors have equal bits. of_x, of_y: the parts of their runs."""
-    first, second = taken(x, y, of_x), taken(y, x, of_y)
+    first, second = take_part(x, y, of_x), take_part(y, x, of_y)
     return first.shape == second.shape and not count_differing(first, second)

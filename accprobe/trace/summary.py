@@ -15,7 +15,7 @@ def trace_headline(found: TraceFindings) -> str:
     """Return "equal: 187 operations", or the first difference and its cause. Results are equal if what the runs return is."""
     comparison = found.comparison
     first, second = comparison.operations
-    if comparison.equal and limits(found):
+    if comparison.equal and list_limits(found):
         return f"no difference found: {so_many(max(first, second), 'operation')}"
     if comparison.equal:
         count, rest = comparison.count("equal"), _uncompared(found)
@@ -64,7 +64,7 @@ def _without_origin(comparison: TraceComparison) -> str:
     return "; ".join(found) or "the operations of the two runs do not correspond, or the mapping does not fit"
 
 
-def limits(found: TraceFindings) -> str:
+def list_limits(found: TraceFindings) -> str:
     """Return what dumps of other tools do not have, and where a recording ended before its program; "" for whole traces."""
     comparison = found.comparison
     ended = [
@@ -75,7 +75,7 @@ def limits(found: TraceFindings) -> str:
     return "; ".join([*dict.fromkeys(trace.lacks for trace in comparison.traces if trace.lacks), *ended])
 
 
-def counts(found: TraceFindings) -> str:
+def count_operations(found: TraceFindings) -> str:
     """Return how many operations there are, and how many in each state."""
     comparison = found.comparison
     first, second = comparison.operations
@@ -107,7 +107,7 @@ def findings_json(found: TraceFindings) -> dict[str, Any]:
         "operations": list(found.comparison.operations),
         "consequences": found.comparison.count("consequence"),
         "not_comparable": found.comparison.count("unmapped"),
-        **({"limits": limits(found)} if limits(found) else {}),
+        **({"limits": list_limits(found)} if list_limits(found) else {}),
         "origins": [_origin(each) for each in found.origins],
     }
 

@@ -245,7 +245,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
     monkeypatch.setattr(driver, "gpus", lambda: (0, "there is no NVIDIA driver"))
     setting = ProductSetting("torch:_scaled_mm", ProductRequest((16, 16, 64)), {"use_fast_accum": True}, None)
     run = ProductRun(256, 0, None)
-    opened = [run.opened(setting) for _ in range(2)]
+    opened = [run.open(setting) for _ in range(2)]
     (said,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"accprobe: no GPU was found \(there is no NVIDIA driver\): torch:_scaled_mm runs on the CPU, .*;"
@@ -253,7 +253,7 @@ def test_the_cpu_in_place_of_a_gpu_is_said_before_anything_is_measured(
         said,
     )
     assert opened[0].ineffective == ("use_fast_accum",)
-    ProductRun(256, 0, "cpu").opened(replace(setting, options={}))
+    ProductRun(256, 0, "cpu").open(replace(setting, options={}))
     assert capsys.readouterr().err == ""
 
 
@@ -267,7 +267,7 @@ def test_operands_of_the_users_own_are_verified_too(file: str, tmp_path: Path) -
     refused = gemm(f"{file}:chain", "--data", str(tmp_path / "none.npy"))
     assert (refused.exit_code, refused.stderr) == (
         2,
-        f"accprobe: {tmp_path}/none.npy cannot be read: No such file or directory\n",
+        f"accprobe: there is no file {tmp_path}/none.npy\n",
     )
 
 

@@ -89,7 +89,7 @@ def test_a_time_limit_keeps_the_rows_so_far(
 
     def stopped(device: str, select: Any, dots: int, seed: int, jobs: int, on_row: Any, *_: Any) -> None:
         if rows:
-            on_row(whole.with_claims(whole.claims[:rows]))
+            on_row(whole.with_claims(whole.claims[:rows]), [])
         signal.raise_signal(signal.SIGALRM)
 
     monkeypatch.setattr(survey_run, "survey", stopped)

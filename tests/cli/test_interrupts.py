@@ -18,7 +18,7 @@ from commands import invoke
 
 from accprobe.cli import interrupts
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
-from accprobe.cli.reports import saving
+from accprobe.cli.reports import save_reports
 from accprobe.report.report import Report
 
 
@@ -135,7 +135,7 @@ def test_a_report_is_written_whole_though_a_signal_comes_meanwhile(tmp_path: Pat
         return written(self)
 
     monkeypatch.setattr(Report, "dumps", interrupted)
-    with pytest.raises(KeyboardInterrupt), saving(path) as save:
+    with pytest.raises(KeyboardInterrupt), save_reports(path) as save:
         save(report)
     assert Report.load(path) == report
 

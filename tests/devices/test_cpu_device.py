@@ -39,7 +39,7 @@ def of_every_kind(inst: Instruction, each: int = 64) -> Request:
 @here
 def test_this_processor_computes_what_its_manual_says() -> None:
     device = CpuDevice()
-    runnable = [inst for inst in device.instructions() if device.why_not(inst) is None]
+    runnable = [inst for inst in device.instructions() if device.explain_unavailable(inst) is None]
     assert runnable
     for inst in runnable:
         if inst.is_integer or inst.mnemonic == "VDPBF16PS":
@@ -61,7 +61,7 @@ def control_now(mnemonic: str) -> int:
 @here
 def test_the_control_register_is_put_back_after_answers_and_after_errors() -> None:
     device = CpuDevice()
-    inst = next(inst for inst in device.instructions() if device.why_not(inst) is None)
+    inst = next(inst for inst in device.instructions() if device.explain_unavailable(inst) is None)
     assert inst.mnemonic
     before, asked = control_now(inst.mnemonic), Request.zeros(inst, 3)
     for setting in device.settings(inst):
@@ -122,8 +122,8 @@ def test_operands_that_are_laid_out_wrongly_are_not_confirmed(monkeypatch: pytes
 def test_what_a_processor_lacks_is_skipped_with_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     inst = parse("TDPBSSD")
     device = planted(monkeypatch, {"TDPBSSD": integers(inst)})
-    assert device.why_not(inst) is None
-    assert device.why_not(parse("TDPBF16PS")) == "this processor has no flag"
+    assert device.explain_unavailable(inst) is None
+    assert device.explain_unavailable(parse("TDPBF16PS")) == "this processor has no flag"
     with pytest.raises(DeviceError, match="cannot be run: this processor has no flag"):
         device.dot(parse("TDPBF16PS"), Request.zeros(parse("TDPBF16PS"), 1))
 

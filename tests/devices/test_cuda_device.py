@@ -95,7 +95,7 @@ def gpu() -> cuda.CudaDevice:
 
 
 def runnable(device: cuda.CudaDevice) -> list[Instruction]:
-    return [inst for inst in device.instructions() if device.why_not(inst) is None]
+    return [inst for inst in device.instructions() if device.explain_unavailable(inst) is None]
 
 
 class TestGpu:

@@ -170,7 +170,7 @@ def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -
 def test_a_run_cut_short_keeps_what_was_finished(tmp_path: Path) -> None:
     path = tmp_path / "r.npz"
 
-    def stop(report: Report) -> None:
+    def stop(report: Report, _: list[str]) -> None:
         if report.measured:
             raise KeyboardInterrupt
 
@@ -263,9 +263,12 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_an_n_that_was_not_recorded_is_told_with_those_that_were() -> None:
     device = ReplayDevice(Path(__file__).parents[1] / "recordings" / "h200.npz")
-    unlisted = device.why_not(parse("wgmma.m64n16k32.f32.e4m3.e4m3"))
+    unlisted = device.explain_unavailable(parse("wgmma.m64n16k32.f32.e4m3.e4m3"))
     assert unlisted == "not in the recording, which has it at n = 8 and 256"
-    assert device.why_not(parse("mma.sync.m16n8k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0")) == "not in the recording"
+    assert (
+        device.explain_unavailable(parse("mma.sync.m16n8k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"))
+        == "not in the recording"
+    )
 
 
 MODEL = DotModel(chain([range(32)], FloatArithmetic(FORMATS["f32"], 13, "RZ", 13)))
@@ -289,7 +292,7 @@ def test_device_of_a_published_chip(name: str) -> None:
     assert device.name == f"simulated {CHIPS[name].title}"
     assert device.architecture == CHIPS[name].architecture
     known = known_models(name)
-    assert {inst for inst in device.instructions() if device.why_not(inst) is None} == set(known)
+    assert {inst for inst in device.instructions() if device.explain_unavailable(inst) is None} == set(known)
     inst, entry = next(iter(known.items()))
     assert device.lowering(inst) == entry.lowering
     operands = draw("wide", inst, np.random.default_rng(0), 5)
@@ -298,6 +301,6 @@ def test_device_of_a_published_chip(name: str) -> None:
 
 def test_instructions_with_other_block_scales_are_not_asked_for_one_another() -> None:
     device = open_device("sim:rtx5090")
-    fp4 = [inst for inst in device.instructions() if inst.k == 64 and inst.scale and not device.why_not(inst)]
+    fp4 = [inst for inst in device.instructions() if inst.k == 64 and inst.scale and not device.explain_unavailable(inst)]
     assert len(fp4) == 4
     assert len({device.identity(inst) for inst in fp4}) == 3  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from commands import assert_refused, invoke
 from marks import only_on_a_gpu
 
 import accprobe
-from accprobe.cli.function import disassembled, measured_at_once
+from accprobe.cli.function import disassemble_unit, measure_at_once
 from accprobe.function.units import SCALAR_UNITS
 
 run = partial(invoke, "function", "--device", "cpu", columns=200)
@@ -75,7 +75,7 @@ def test_a_conversion_of_another_gpu_is_disassembled() -> None:
     pytest.importorskip("cuda.core")
     (unit,) = (each for each in SCALAR_UNITS if each.name == "cvt.rn.satfinite.e2m1x2.f32")
     assert (unit.exists_on("sm_90a"), unit.exists_on("sm_120a")) == (False, True)
-    row = disassembled(unit)
+    row = disassemble_unit(unit)
     assert (row.status, row.opcodes[0]) == ("skipped", "F2FP.SATFINITE.E2M1.F32.PACK_AB_MERGE_C")
 
 
@@ -84,7 +84,7 @@ def test_a_defect_in_one_unit_costs_no_other_row(monkeypatch: pytest.MonkeyPatch
         raise ValueError(f"no {unit}")
 
     monkeypatch.setattr("accprobe.function.units.GpuUnit", broken)
-    rows = list(measured_at_once(list(SCALAR_UNITS[:2]), "sm_90a", 0))
+    rows = list(measure_at_once(list(SCALAR_UNITS[:2]), "sm_90a", 0))
     assert [(row.name, row.status) for row in rows] == [(unit.name, "unverified") for unit in SCALAR_UNITS[:2]]
     assert rows[0].reason.startswith("a defect of accprobe, please report it: ValueError: no ScalarUnit")
 

@@ -84,8 +84,8 @@ def test_a_list_of_additions_gives_the_bits_of_the_evaluator_of_products(
     monkeypatch.setattr(additions.tiles, "pays", lambda seconds: way == "compiled")
     if way == "torch":
         pytest.importorskip("torch")
-        of_windows = additions.AdditionList.of_windows
-        monkeypatch.setattr(additions.AdditionList, "of_windows", lambda *given: of_windows(*given, "cpu"))
+        sum_windows = additions.AdditionList.sum_windows
+        monkeypatch.setattr(additions.AdditionList, "sum_windows", lambda *given: sum_windows(*given, "cpu"))
     fast = product(model, a, b)
     monkeypatch.setattr("accprobe.evaluate.product.addition_list", lambda model: None)
     monkeypatch.setattr(additions.tiles, "pays", lambda seconds: False)

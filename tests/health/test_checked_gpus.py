@@ -87,7 +87,7 @@ def test_a_faulty_sm_is_named_and_its_operands_are_shrunk() -> None:
 
 def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.MonkeyPatch) -> None:
     models = {inst: model for inst, model in named_models("h200").items() if inst.sparse and "wgmma" in inst.name}
-    monkeypatch.setattr(check, "_opened", lambda name: FaultyDevice(SimulatedDevice(models)))
+    monkeypatch.setattr(check, "_open_device", lambda name: FaultyDevice(SimulatedDevice(models)))
     outcome = last("faulty:h200", replace(SHORT, like="h200"))
     assert [unit.unit for unit in outcome.units] == [name for name, unit in UNITS.items() if unit.sparse]
     faulty_words(outcome)
@@ -120,7 +120,7 @@ class Stopping(SimulatedDevice):
 
 def opened(monkeypatch: pytest.MonkeyPatch, kind: type[SimulatedDevice]) -> None:
     h100 = simulated_device("h100")
-    models = {inst: h100.model(inst) for inst in h100.instructions() if h100.why_not(inst) is None}
+    models = {inst: h100.model(inst) for inst in h100.instructions() if h100.explain_unavailable(inst) is None}
     monkeypatch.setattr(check, "open_device", lambda name: kind(models, h100.name))
 
 

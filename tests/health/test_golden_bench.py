@@ -117,7 +117,7 @@ class Gpu:
     def instructions(self) -> list[Instruction]:
         return [INST]
 
-    def why_not(self, inst: Instruction) -> None:
+    def explain_unavailable(self, inst: Instruction) -> None:
         return None
 
 

@@ -95,9 +95,9 @@ def test_whole_table() -> None:
 WHOLE = """
 Fake GPU: FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ); 3 of 3 instructions confirmed
 
-                                                           effective   align.  result    products per                         align.
+                                                           effective   align.  result    products per                         alignment
 instruction                          ran as                bits        bits F  rounding  fused sum     C added in  status     rounding
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}   QGMMA                 13 (e8m13)  13      RZ        32            first sum   confirmed  truncate
 
 mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      RZ        32            first sum   confirmed  truncate
@@ -134,7 +134,7 @@ def test_a_status_that_differs_is_never_left_out() -> None:
     [
         ("effective_bits", "effective bits", {"value": 13, "bound": "at_least"}, "≥13 (e8m13)"),
         ("alignment_bits", "align. bits F", {"value": None, "bound": "exact"}, "exact"),
-        ("alignment_rounding", "align. rounding", {"value": "x", "bound": "undetermined", "candidates": ["x", "y"]}, "x?"),
+        ("alignment_rounding", "alignment rounding", {"value": "x", "bound": "undetermined", "candidates": ["x", "y"]}, "x?"),
         ("products_per_sum", "products per fused sum", {"value": 32, "bound": "undetermined"}, "32?"),
     ],
 )

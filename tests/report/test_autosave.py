@@ -15,7 +15,7 @@ from fakes import fake_report, float_row
 from product_rows import product_data, product_report
 
 from accprobe.build import atomic
-from accprobe.cli.reports import saving
+from accprobe.cli.reports import save_reports
 from accprobe.errors import AccprobeError
 from accprobe.report import autosave
 from accprobe.report.autosave import Autosave
@@ -42,7 +42,7 @@ def save_at_once(save: Autosave, report: Report) -> None:
 
 
 def keep(path: Path, report: Report) -> None:
-    with saving(path) as save:
+    with save_reports(path) as save:
         save(report)
 
 

@@ -46,7 +46,7 @@ class FakeDevice(Device):
     def instructions(self) -> Sequence[Instruction]:
         return [parse(name) for name in (SPARSE, DENSE, WIDE)]
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         return "no probe" if inst.sparse else None
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:

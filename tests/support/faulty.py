@@ -153,7 +153,7 @@ class PlantedDevice(Device):
     def instructions(self) -> Sequence[Instruction]:
         return [self._unit.inst]
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         return None if inst == self._unit.inst else "not planted"
 
     def placements(self, inst: Instruction) -> int:

@@ -40,7 +40,7 @@ class PlantedSparse(PlantedDevice):
     def instructions(self) -> Sequence[Instruction]:
         return [self.inst]
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         return None
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:

@@ -15,7 +15,7 @@ from accprobe.build.probes import device_code  # noqa: E402
 from accprobe.trace import hashing  # noqa: E402
 from accprobe.trace.hash_kernel import TENSORS, HashKernel, memory_layout_of  # noqa: E402
 from accprobe.trace.hashing import HASH_LANES, hash_of, lanes  # noqa: E402
-from accprobe.trace.recorder import Recorder, paused  # noqa: E402
+from accprobe.trace.recorder import Recorder, pause_recording  # noqa: E402
 
 HOST = """
 #define __device__
@@ -125,7 +125,7 @@ def test_results_are_hashed_together_and_weights_once(monkeypatch: pytest.Monkey
 
 
 def paused_write(y: Any) -> None:
-    with paused():
+    with pause_recording():
         y.add_(1)
 
 

@@ -46,7 +46,7 @@ class Tiles(FakeDevice):
     def instructions(self) -> Sequence[Instruction]:
         return [self.inst]
 
-    def why_not(self, inst: Instruction) -> str | None:
+    def explain_unavailable(self, inst: Instruction) -> str | None:
         return None
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:

@@ -234,7 +234,7 @@ class Builtin:
     probed_part: str = ""
     gpu_options: tuple[str, ...] = ()
 
-    def why_not(self) -> str:
+    def explain_unavailable(self) -> str:
         """Return why the callable is not available, "" if it is."""
         package, command = NEEDS[self.name.partition(":")[0]]
         missing = f"{package} is not installed: {command}" if importlib.util.find_spec(package) is None else ""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest
+from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest, unreadable
 from accprobe.gemm.blackbox import Spec, usual_result
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
@@ -94,19 +94,23 @@ def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | User
         return BUILTIN[name]
     left, colon, right = name.partition(":")
     if not (left and colon and right):
-        raise UnknownName(f"there is no callable '{name}', and it is not FILE.py:FUNCTION; {nearest(name, known)}")
+        raise UnknownName(f"there is no callable '{name}', and it is not FILE.py:FUNCTION; {_advice(name, known)}")
     module = _file(Path(left)) if left.endswith(".py") else _module(left, name, known)
     function: Any = module
     for part in right.split("."):
         if not hasattr(function, part):
-            names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")]
-            names = names or [each for each, value in vars(module).items() if inspect.isfunction(value) and each[0] != "_"]
+            names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")] or functions_of(module)
             near = nearest(right, names, prefix=f"{left}:") if names else "it has no function"
             raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
     if not callable(function):
         raise AccprobeError(f"{name} is not a function (got {type(function).__name__})")
     return UserFunction(name, function, getattr(module, "__file__", None) or "", _arrays_of(module))
+
+
+def functions_of(module: Any) -> list[str]:
+    """Return the names of the public functions of a module, also of those in C and of numpy's ufuncs."""
+    return [name for name, value in vars(module).items() if name[0] != "_" and callable(value) and not inspect.isclass(value)]
 
 
 def open_callable(
@@ -120,7 +124,7 @@ def open_callable(
     found = find_callable(name)
     if isinstance(found, UserFunction):
         return _open_user_function(found, request, dict(options or {}), open_arrays(arrays or found.arrays, device))
-    if reason := found.why_not():
+    if reason := found.explain_unavailable():
         raise ToolMissing(f"{name} is not available: {reason}")
     if arrays not in (None, found.arrays):
         raise AccprobeError(f"{name} takes arrays of {found.arrays} only, not of {arrays}")
@@ -170,7 +174,7 @@ def _open_user_function(
 def _file(path: Path) -> Any:
     """Import a file. It can import modules of its own folder."""
     if not path.is_file():
-        raise AccprobeError(f"there is no file {path}")
+        raise AccprobeError(unreadable(path, FileNotFoundError()))
     whole = path.resolve()
     spec = importlib.util.spec_from_file_location(path.stem, whole)
     assert spec is not None
@@ -191,7 +195,11 @@ def _module(package: str, name: str, known: Collection[str]) -> Any:
         except ModuleNotFoundError as e:
             if e.name is None or not f"{package}.".startswith(f"{e.name}."):
                 raise
-            raise UnknownName(f"there is no package '{package}' for '{name}'; {nearest(name, known)}") from None
+            raise UnknownName(f"there is no package '{package}' for '{name}'; {_advice(name, known)}") from None
+
+
+def _advice(name: str, known: Collection[str]) -> str:
+    return nearest(name, known) if known else "give one such as numpy:exp"
 
 
 def _add_to_path(folder: Path) -> None:

@@ -113,7 +113,7 @@ class ReductionAdapter(CallableAdapter):
         """Return "cuda:N" if x is a tensor of torch on a GPU, otherwise None."""
         return self.library.device if self.library.name == "torch" and self.library.device.startswith("cuda") else None
 
-    def of_windows(self, words: Bits, starts: Ints) -> Bits:
+    def reduce_windows(self, words: Bits, starts: Ints) -> Bits:
         """Return the results [calls, 1, rows] of calls whose row r is words[start : start + K], starts [calls, rows].
 
         Words and results are copied to and from the device once.

@@ -86,6 +86,15 @@ def factor_in_words(subject: RecordedCallable, rows: Ints, columns: Ints, k: int
     return f"{factor:.9g} times A·B" if factor and all((each == factor).all() for each in found) else ""
 
 
+_REMEDIES = {
+    "(A·B)ᵀ": "give a function that returns the transposed result",
+    "A·Bᵀ": "give a function that passes it b.T",
+    "Aᵀ·B": "give a function that passes it a.T",
+    "Aᵀ·Bᵀ": "give a function that passes it a.T and b.T",
+}
+"""What to do about a callable that returns the product of transposed matrices."""
+
+
 def _refuse_transposed(subject: RecordedCallable) -> None:
     """Raise AccprobeError if the result is the product of a transposed matrix. One 1 in each row of A selects a row of B."""
     spec = subject.spec
@@ -107,7 +116,7 @@ def _refuse_transposed(subject: RecordedCallable) -> None:
     }
     for name, expected in others.items():
         if expected is not None and np.array_equal(got, expected):
-            raise AccprobeError(f"the result is {name}: this is not a product of A [M, K] and B [K, N] (a transposed operand?)")
+            raise AccprobeError(f"{subject.name} returns {name}, not A·B of A [M, K] and B [K, N]: {_REMEDIES[name]}")
 
 
 # Exponent added to changed numbers; some 8-bit ones become the largest of their format. A scale derived from the maximum of a

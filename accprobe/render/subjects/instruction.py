@@ -193,7 +193,7 @@ def exchange_text(inst: Instruction, shown: Exchange) -> str:
     for pair in dict.fromkeys(pairs):
         if pair != (0, 0):
             at = ", ".join(number_ranges([k for k in range(len(pairs)) if pairs[k] == pair]))
-            terms.append(f"k {at}:{GLUE}{pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
+            terms.append(f"k{GLUE}{at}:{GLUE}{pattern_text(inst.a, pair[0])}{GLUE}×{GLUE}{pattern_text(inst.b, pair[1])}")
     terms.append(f"C{GLUE}{pattern_text(inst.c, int(stored.c[0]))}")
     terms += _scales(inst, request)
     if inst.sparsity is not None and request.metadata is not None:

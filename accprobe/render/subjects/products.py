@@ -87,6 +87,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
     for row in shown:
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))
+        yield from mismatches(row)
 
 
 def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
@@ -112,6 +113,7 @@ def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) ->
 def _body(row: ProductRow) -> Iterator[Element]:
     if row.reason:
         yield Paragraph(Phrase(f"{row.status}: {row.reason}", row.status))
+    yield from mismatches(row)
     if before := proviso(row):
         yield Paragraph(Phrase(before, row.status), boxed=True)
     yield fact_grid(lines(row))
@@ -130,7 +132,7 @@ def all_alarms(rows: Sequence[ProductRow]) -> tuple[Phrases, ...]:
 
 
 def alarms(row: ProductRow) -> Iterator[Phrase]:
-    """Yield faults that a reader must not miss: terms not counted once, mismatches, results that change."""
+    """Yield faults that a reader must not miss: terms not counted once, results that change."""
     for where, which in miscounted(row):
         kinds = {"missing": "DROPPED", "more than once": "DOUBLED", "subtracted": "SUBTRACTED"}
         what = " AND ".join(name for words, name in kinds.items() if words in which)
@@ -138,9 +140,12 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
         noun = "ELEMENTS" if row.is_reduction else "PRODUCTS"
         yield Phrase(f"{what} {noun}: {which}{at}, of {row.k:,}" if what else f"WRONG {noun}: {which}{at}", "bad")
     yield from (Phrase(f"WRONG SCALES: {which}", "bad") for which in misscaled(row))
-    if row.verification and row.verification.mismatch:
-        yield Phrase(f"mismatch: {row.verification.mismatch}", "bad")
     yield from (Phrase(remark, "warning") for remark in row.remarks)
+
+
+def mismatches(row: ProductRow) -> Iterator[Paragraph]:
+    if row.verification and row.verification.mismatch:
+        yield Paragraph(Phrase(f"mismatch: {row.verification.mismatch}", "bad"))
 
 
 def status_spans(row: ProductRow) -> Phrases:

@@ -21,6 +21,7 @@ from accprobe.render.document import (
     Phrases,
     fact_grid,
     less_needed,
+    paragraphs,
     tabulate,
     text_of,
 )
@@ -67,8 +68,18 @@ COLUMNS: tuple[Column, ...] = (
     Column("products per\nfused sum", _finding("products_per_sum"), "context"),
     Column("C added in", _finding("addend"), "context", whole=True),
     Column("status", lambda line: Phrase(line.row.status, line.row.status), whole=True),
-    Column("align.\nrounding", _finding("alignment_rounding"), "detail"),
+    Column("alignment\nrounding", _finding("alignment_rounding"), "detail"),
 )
+
+MARKS = {
+    "≥.*": "≥: a lower bound; the operands' formats reach no further.",
+    "~.*": "~: suggested: explains most results of a row that is not confirmed; any other value is possible.",
+    "not observable": "not observable: integer sums that wrap around are the same in every order.",
+    "first sum": "first sum: C and the first products are one fused sum; the others are added to its result.",
+    r".*\?": "?: undetermined: several values explain every result; the details of an instruction list them.",
+    r"\d+(\+\d+)+\??": "{}: products of each fused sum, in the order in which they are added.",
+}
+"""Meanings of cells, by their pattern; {} is the first such cell."""
 
 
 def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
@@ -177,7 +188,8 @@ def _instructions(report: Report, shown: Sequence[TableLine], page: bool = False
         yield grid
     if consequences := meanings(report):
         yield List(tuple((Phrase(sentence, "warning"), *_pattern_spans(names)) for sentence, names in consequences), "!")
-    yield from (Paragraph(Phrase(text, "quiet")) for text in legend(report.measured, grid))
+    yield from legend(grid)
+    yield from paragraphs(_matches(report.measured), "quiet")
     for status, reason, names in reasons(report.instructions):
         if status == "skipped":
             yield Paragraph(Phrase(_skipped(report, reason, names), "quiet"))
@@ -229,21 +241,17 @@ def _stems(names: Iterable[str]) -> str:
     return " + ".join(dict.fromkeys(map(opcodes.stem, names)))
 
 
-def legend(rows: Sequence[Row], grid: Grid) -> Iterator[str]:
-    """Yield the meaning of the marks in the table, and the results of others that published models explain."""
-    every = [text_of(cell) for row in grid.rows for cell in row[1:]]
-    if any(text.startswith("≥") for text in every):
-        yield "≥: a lower bound; the operands' formats reach no further."
-    if any(text.startswith("~") for text in every):
-        yield "~: suggested: explains most results of a row that is not confirmed; any other value is possible."
-    if "not observable" in every:
-        yield "not observable: integer sums that wrap around are the same in every order."
-    if "first sum" in every:
-        yield "first sum: C and the first products are one fused sum; the others are added to its result."
-    if any(text.endswith("?") for text in every):
-        yield "?: undetermined: several values explain every result; the details of an instruction list them."
-    if sums := next((text for text in every if re.fullmatch(r"\d+(\+\d+)+\??", text)), ""):
-        yield f"{sums.removesuffix('?')}: products of each fused sum, in the order in which they are added."
+def legend(grid: Grid) -> Iterator[Paragraph]:
+    """Yield the meaning of the marks in the table."""
+    cells = [(i, text_of(cell)) for row in grid.rows for i, cell in enumerate(row) if i]
+    for mark, meaning in MARKS.items():
+        if found := [(i, text) for i, text in cells if re.fullmatch(mark, text, re.DOTALL)]:
+            words = meaning.format(found[0][1].removesuffix("?"))
+            yield Paragraph(Phrase(words, "quiet"), legend_of=(grid, frozenset(i for i, _ in found)))
+
+
+def _matches(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the results of others that published models explain."""
     alike: dict[str, list[str]] = {}
     for row in rows:
         if row.explains:

@@ -8,7 +8,7 @@ from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, 
 from accprobe.trace.causes import ExplainedOrigin, TraceFindings
 from accprobe.trace.compare import OperationState
 from accprobe.trace.records import TracedOperation
-from accprobe.trace.summary import counts, limits, operand_shapes, trace_headline
+from accprobe.trace.summary import count_operations, list_limits, operand_shapes, trace_headline
 
 _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequence": "warning"}
 """Tones of states; the others are quiet."""
@@ -17,9 +17,9 @@ _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequ
 def trace_blocks(found: TraceFindings) -> Iterator[Element]:
     """Yield the first difference or that there is none; what the record lacks; the counts; and a line an origin."""
     yield Heading(Phrase(trace_headline(found), "good" if found.comparison.equal else "bad"), 1)
-    if lacks := limits(found):
+    if lacks := list_limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
-    yield Paragraph(counts(found))
+    yield Paragraph(count_operations(found))
     if found.origins:
         yield origin_table(found.origins)
 
