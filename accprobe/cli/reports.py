@@ -163,8 +163,8 @@ def measure_report(
             save(report)
             if of:
                 more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-                left = f", left: {missing[0]}{more}" if missing else ""
-                show(done, of, f"measuring {report.device.name}{left}")
+                missing_text = f", still to measure: {missing[0]}{more}" if missing else ""
+                show(done, of, f"measuring {report.device.name}{missing_text}")
 
         try:
             with time_limit(to.seconds):

@@ -92,7 +92,7 @@ _REMEDIES = {
     "Aᵀ·B": "give a function that passes it a.T",
     "Aᵀ·Bᵀ": "give a function that passes it a.T and b.T",
 }
-"""What to do about a callable that returns the product of transposed matrices."""
+"""Advice for a callable that returns the product of transposed matrices."""
 
 
 def _refuse_transposed(subject: RecordedCallable) -> None:

@@ -79,7 +79,7 @@ MARKS = {
     r".*\?": "?: undetermined: several values explain every result; the details of an instruction list them.",
     r"\d+(\+\d+)+\??": "{}: products of each fused sum, in the order in which they are added.",
 }
-"""Meanings of cells, by their pattern; {} is the first such cell."""
+"""Meanings of table entries, by their pattern; {} is the first such entry."""
 
 
 def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
