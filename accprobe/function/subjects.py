@@ -14,7 +14,7 @@ import numpy as np
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.opening import UserFunction, find_callable, functions_of
+from accprobe.gemm.callables.opening import UserFunction, find_callable, public_functions
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 # Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
@@ -174,7 +174,7 @@ def _of_torch(function: str) -> Any:
     try:
         return find_callable(f"torch:nn.functional.{function}")
     except UnknownName:
-        names = {name for module in ("torch", "torch.nn.functional") for name in functions_of(import_module(module))}
+        names = {name for module in ("torch", "torch.nn.functional") for name in public_functions(import_module(module))}
         raise UnknownName(f"torch has no '{function}'; {nearest(function, sorted(names), 'torch:')}") from None
 
 

@@ -99,7 +99,7 @@ def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | User
     function: Any = module
     for part in right.split("."):
         if not hasattr(function, part):
-            names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")] or functions_of(module)
+            names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")] or public_functions(module)
             near = nearest(right, names, prefix=f"{left}:") if names else "it has no function"
             raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
@@ -108,7 +108,7 @@ def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | User
     return UserFunction(name, function, getattr(module, "__file__", None) or "", _arrays_of(module))
 
 
-def functions_of(module: Any) -> list[str]:
+def public_functions(module: Any) -> list[str]:
     """Return the names of the public functions of a module, also of those in C and of numpy's ufuncs."""
     return [name for name, value in vars(module).items() if name[0] != "_" and callable(value) and not inspect.isclass(value)]
 

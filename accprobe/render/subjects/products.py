@@ -87,7 +87,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
     for row in shown:
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))
-        yield from mismatches(row)
+        yield from _mismatch(row)
 
 
 def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
@@ -113,7 +113,7 @@ def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) ->
 def _body(row: ProductRow) -> Iterator[Element]:
     if row.reason:
         yield Paragraph(Phrase(f"{row.status}: {row.reason}", row.status))
-    yield from mismatches(row)
+    yield from _mismatch(row)
     if before := proviso(row):
         yield Paragraph(Phrase(before, row.status), boxed=True)
     yield fact_grid(lines(row))
@@ -143,7 +143,7 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
     yield from (Phrase(remark, "warning") for remark in row.remarks)
 
 
-def mismatches(row: ProductRow) -> Iterator[Paragraph]:
+def _mismatch(row: ProductRow) -> Iterator[Paragraph]:
     if row.verification and row.verification.mismatch:
         yield Paragraph(Phrase(f"mismatch: {row.verification.mismatch}", "bad"))
 
