@@ -6,15 +6,16 @@ Values are drawn as float32 and then rounded to bit patterns. B is [N, K], as in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.evaluate.product import ScaleWords, Singles
 from accprobe.evaluate.quantised import SHARINGS, Quantised, nearest_patterns, quantised_operand
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Format
 from accprobe.model.product import ProductModel, ScaleOf, Scales
 
 # One of so many products of cancelling data is not cancelled.
@@ -27,18 +28,11 @@ CHANNELS = 256
 LARGEST_OUTLIER, SMALLEST_OUTLIER = 1e4, 1e2
 
 
-class DrawnValues(NamedTuple):
-    """float32 values: a [M, K], b [N, K]."""
+class DrawnPair(NamedTuple):
+    """a [M, K], b [N, K]: float32 values or bit patterns."""
 
-    a: Singles
-    b: Singles
-
-
-class DrawnPatterns(NamedTuple):
-    """Bit patterns: a [M, K], b [N, K]."""
-
-    a: Bits
-    b: Bits
+    a: NDArray[Any]
+    b: NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,17 +76,17 @@ class OwnData:
 Data = str | OwnData
 
 
-def drawn_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPatterns:
+def drawn_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw a [M, K] and b [N, K], rounded to nearest and saturated to these formats. Raises UnknownName."""
     a, b = drawn_values(data, m, n, k, rng)
-    return DrawnPatterns(nearest_patterns(of_a, a), nearest_patterns(of_b, b))
+    return DrawnPair(nearest_patterns(of_a, a), nearest_patterns(of_b, b))
 
 
-def drawn_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def drawn_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw a [M, K] and b [N, K] before rounding. Raises UnknownName."""
     if isinstance(data, OwnData):
         a = _normal(m, k, rng) if data.a is None else _rows(data.a, m, k, rng)
-        return DrawnValues(a, _rows(data.b, n, k, rng))
+        return DrawnPair(a, _rows(data.b, n, k, rng))
     if data not in DATA_KINDS:
         raise UnknownName(f"unknown data '{data}'; {nearest(data, DATA_KINDS)}")
     return DATA_KINDS[data](m, n, k, rng)
@@ -109,27 +103,27 @@ def _normal(rows: int, k: int, rng: np.random.Generator) -> Singles:
     return rng.standard_normal((rows, k), np.float32)
 
 
-def _normals(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _normals(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw normal numbers with mean 0 and standard deviation 1."""
-    return DrawnValues(_normal(m, k, rng), _normal(n, k, rng))
+    return DrawnPair(_normal(m, k, rng), _normal(n, k, rng))
 
 
-def _same_sign(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _same_sign(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw same-sign numbers, uniform in [0, 1): sums grow with K, and truncation is biased."""
-    return DrawnValues(rng.random((m, k), np.float32), rng.random((n, k), np.float32))
+    return DrawnPair(rng.random((m, k), np.float32), rng.random((n, k), np.float32))
 
 
-def _attention(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _attention(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw P·V of attention along K keys: rows of exp(s - max s) of normal scores s, and normal values.
 
     Kernels divide by the row sum after the product, which changes no relative error. P itself, about 1/K, would underflow in
     8-bit formats.
     """
     scores = _normal(m, k, rng)
-    return DrawnValues(np.exp(scores - scores.max(axis=1, keepdims=True)), _normal(n, k, rng))
+    return DrawnPair(np.exp(scores - scores.max(axis=1, keepdims=True)), _normal(n, k, rng))
 
 
-def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw same-sign products over half of K that the other half cancels, except one in KEPT_BACK."""
     half = k // 2
     a, b = np.empty((m, k), np.float32), np.empty((n, k), np.float32)
@@ -138,25 +132,25 @@ def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues
     a[:, : k - half], b[:, : k - half] = first
     a[:, k - half :] = first.a[:, order] * np.where(np.arange(half) % KEPT_BACK, np.float32(-1), np.float32(1))
     b[:, k - half :] = first.b[:, order]
-    return DrawnValues(a, b)
+    return DrawnPair(a, b)
 
 
-def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw normal numbers; in A, K / CHANNELS of the k, at least one, are 10^2 to 10^4 times larger, the same in every row."""
     a, b = _normals(m, n, k, rng)
     larger = rng.choice(k, max(1, k // CHANNELS), replace=False)
     low, high = np.log10([SMALLEST_OUTLIER, LARGEST_OUTLIER])
     a[:, larger] *= (10 ** rng.uniform(low, high, len(larger))).astype(np.float32)
-    return DrawnValues(a, b)
+    return DrawnPair(a, b)
 
 
-def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnValues:
+def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw integers from -7 to 7: sums are often exact until D is rounded, and bounds are as narrow."""
-    return DrawnValues(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
+    return DrawnPair(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
 
 
 # Functions of M, N, K and a random generator.
-DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnValues]] = {
+DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnPair]] = {
     "normal": _normals,
     "same-sign": _same_sign,
     "attention": _attention,
@@ -165,10 +159,8 @@ DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnValues
     "integers": _integers,
 }
 
-# Blocks whose scales a kernel can apply where it promotes, and their layout.
-_INSIDE: dict[str, ScaleOf] = {"1x128": "1x128", "128x128": "128x128", "mx32": "1x128"}
-
-_AFTER: dict[str, ScaleOf] = {"tensor": "tensor", "row": "row"}
+# Scales that a kernel can apply, after the sum or to each block where it promotes, and their layout.
+_APPLIED: dict[str, ScaleOf] = {"tensor": "tensor", "row": "row", "1x128": "1x128", "128x128": "128x128", "mx32": "1x128"}
 
 
 @dataclass(frozen=True)
@@ -180,33 +172,32 @@ class QuantisedPair:
     b: Quantised
 
     @property
-    def patterns(self) -> DrawnPatterns:
-        return DrawnPatterns(self.a.codes, self.b.codes)
+    def patterns(self) -> DrawnPair:
+        return DrawnPair(self.a.codes, self.b.codes)
 
     def applied(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
         """Return how a kernel of that plan applies the scales; None if it cannot: a block along K has no promotion at
-        its end, or the scales are neither in `_AFTER` nor in `_INSIDE`.
+        its end, or the scales are not in `_APPLIED`.
 
         Tensor and row scales are applied once after the sum, block scales by the multiply-add that promotes.
         """
-        a, b = self.a.scales, self.b.scales
-        if self.scale in _AFTER:
-            return self._as_measured(model) or Scales(_AFTER[self.scale]), ScaleWords(a, b.T.copy())
-        if self.scale not in _INSIDE:
+        if self.scale not in _APPLIED:
             return None
+        a, b, how = self.a.scales, self.b.scales, Scales(_APPLIED[self.scale])
+        if model.scales is not None and model.scales.of == self.scale:
+            how = model.scales
+        elif how.inside:
+            how = replace(how, fused=True)
+        if not how.inside:
+            return how, ScaleWords(a, b.T.copy())
         chains = list(model.chains())
         if any(chain.start // self.a.ks != (chain.stop - 1) // self.a.ks for chain in chains):
             return None
         of_chain = np.array([chain.start // self.a.ks for chain in chains])
-        how = self._as_measured(model) or Scales(_INSIDE[self.scale], fused=True)
         return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
 
-    def _as_measured(self, model: ProductModel) -> Scales | None:
-        """Return how a measured product applies these scales."""
-        return model.scales if model.scales is not None and model.scales.of == self.scale else None
 
-
-def quantised(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnValues) -> QuantisedPair:
+def quantised(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnPair) -> QuantisedPair:
     """Quantise both operands with the scales of that name."""
     of_a, of_b = SHARINGS[scale] or (None, None)
     return QuantisedPair(scale, quantised_operand(of_a, fmt_a, values.a), quantised_operand(of_b, fmt_b, values.b))

@@ -9,7 +9,7 @@ from math import isqrt
 import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.data import Data, DrawnValues, OwnData, drawn_values, quantised
+from accprobe.budget.data import Data, DrawnPair, OwnData, drawn_values, quantised
 from accprobe.budget.errors import F64, Errors, Tally, exact_sums, tally
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, plain_product
@@ -70,7 +70,6 @@ class BudgetRequest:
 class PlannedProduct:
     """One product of the report. promote_every: None if sums are never promoted."""
 
-    k: int
     promote_every: int | None
     split_k: int
     model: ProductModel
@@ -125,7 +124,7 @@ def plans_of(accumulation: Accumulation, request: BudgetRequest, data: Data) -> 
     measured, out = accumulation.measured, request.out
     if measured is not None and (request.ks, request.intervals, request.splits) == (None, None, None):
         model = measured if out is None else replace(measured, result=out)
-        return [PlannedProduct(model.k, accumulation.promote_every, accumulation.split_k, model)]
+        return [PlannedProduct(accumulation.promote_every, accumulation.split_k, model)]
     if measured is not None:
         out = out or measured.result
     own_k = (data.k,) if isinstance(data, OwnData) else USUAL_KS
@@ -135,7 +134,7 @@ def plans_of(accumulation: Accumulation, request: BudgetRequest, data: Data) -> 
     for k in ks:
         request.check(k)
     return [
-        PlannedProduct(k, interval, split, accumulation.product(k, interval, split, out))
+        PlannedProduct(interval, split, accumulation.product(k, interval, split, out))
         for k in ks
         for split in splits
         for interval in (intervals if set(request.scales) != {"none"} else _promoting(intervals, -(-k // split)))
@@ -167,8 +166,8 @@ def entries(
     total = sum(len(each) for _, each in every) * len(request.scales) * SEEDS
     done = 0
     for data, each in every:
-        for k in dict.fromkeys(plan.k for plan in each):
-            of_k = [plan for plan in each if plan.k == k]
+        for k in dict.fromkeys(plan.model.k for plan in each):
+            of_k = [plan for plan in each if plan.model.k == k]
             ledgers = [_Ledger(accumulation, data, scale, of_k) for scale in request.scales]
             for draw in range(SEEDS):
                 values = drawn_values(data, *request.shape(), k, np.random.default_rng([request.seed, draw]))
@@ -191,7 +190,7 @@ class _Ledger:
         self._fidelity: tuple[Fidelity, Fidelity] | None = None
         self._lost, self._whole = 0.0, 0.0
 
-    def add(self, values: DrawnValues, wide: Floats | None) -> None:
+    def add(self, values: DrawnPair, wide: Floats | None) -> None:
         """Add one draw. wide: the exact product of the values, to measure the rounding of the operands."""
         pair = quantised(self._scale, self._accumulation.a, self._accumulation.b, values)
         plain = scaled = exact_sums(pair.a.values(scaled=False), pair.b.values(scaled=False))
@@ -216,7 +215,7 @@ class _Ledger:
         for plan, model, tallies in zip(self._plans, self._models, self.tallies, strict=True):
             yield ErrorRow(
                 self._accumulation.name,
-                plan.k,
+                model.k,
                 plan.promote_every,
                 plan.split_k,
                 plan.model.result.name,

@@ -4,7 +4,7 @@ Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 
 - relative error: ||d - x|| / ||x||, Euclidean norms over all outputs, because x of one output can be near zero.
 - bias: the mean of d - x relative to the mean of |x|, with its sign.
-- error over sum: the largest |d - x| / S; `accprobe.budget.worst_error` bounds it for all operands.
+- bound over sum: the largest |d - x| / S for all operands (`accprobe.budget.worst_error`).
 
 Exact sums are float64 sums of exact products. Their error is at most (K + 4) · 2^-52 · S, far below the rounding error of
 float32 outputs for any K that fits in memory.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.budget.data import DrawnPatterns
+from accprobe.budget.data import DrawnPair
 from accprobe.budget.worst_error import by_k, worst_error
 from accprobe.evaluate.decoding import values_of
 from accprobe.evaluate.error_free import Floats, plain_product, two_product, two_sum
@@ -87,7 +87,7 @@ class Tally(NamedTuple):
 
     outputs: count of finite outputs; overflowed: count of the others, which enter no error. Sums over outputs: squared_error of
     d - x; squared of x; signed_error of d - x; magnitude of |x|; squared_before and signed_before of the error before D is
-    rounded. largest_over_sum: the largest |d - x| / S.
+    rounded.
     """
 
     outputs: int
@@ -98,19 +98,17 @@ class Tally(NamedTuple):
     magnitude: float
     squared_before: float
     signed_before: float
-    largest_over_sum: float
 
 
-def tally(model: ProductModel, operands: DrawnPatterns, exact: Exact, scales: ScaleWords | None = None) -> Tally:
+def tally(model: ProductModel, operands: DrawnPair, exact: Exact, scales: ScaleWords | None = None) -> Tally:
     """Compare the model's outputs with the exact sums, which include the scales."""
     f32 = FORMATS["f32"]
     sums = SumWords(product(replace(model, result=f32, result_rounding="RNE"), operands.a, operands.b, scales=scales), f32)
     outputs = model.result.values(rounded_to(sums, model.result, model.result_rounding))
     before = f32.values(sums.patterns)
     there = np.isfinite(outputs)
-    x, sizes = exact.sums[there], exact.sizes[there]
+    x = exact.sums[there]
     error = outputs[there] - x
-    over = np.divide(np.abs(error), sizes, out=np.zeros_like(error), where=sizes > 0)
     return Tally(
         outputs=int(there.sum()),
         overflowed=int((~there).sum()),
@@ -120,7 +118,6 @@ def tally(model: ProductModel, operands: DrawnPatterns, exact: Exact, scales: Sc
         magnitude=float(np.abs(x).sum()),
         squared_before=float(np.square(before[there] - x).sum()),
         signed_before=float((before[there] - x).sum()),
-        largest_over_sum=float(over.max(initial=0)),
     )
 
 
@@ -146,7 +143,6 @@ class Errors:
     relative_error_interval: Interval | None
     bias: float | None
     bias_interval: Interval | None
-    max_error_over_sum: float | None
     bound_over_sum: float | None
     error_of_sums: float | None
     bias_of_sums: float | None
@@ -166,7 +162,6 @@ class Errors:
             relative_error_interval=_interval(square_errors, 0.5) if known else None,
             bias=total.signed_error / total.magnitude if known else None,
             bias_interval=_interval(signed_errors) if known else None,
-            max_error_over_sum=max(t.largest_over_sum for t in tallies) if total.outputs else None,
             bound_over_sum=worst_error(model),
             error_of_sums=_root(total.squared_before, total.squared),
             bias_of_sums=total.signed_before / total.magnitude if known else None,

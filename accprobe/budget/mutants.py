@@ -56,10 +56,6 @@ class Operation(NamedTuple):
 Mutation = Callable[[Operation], Bits | None]
 
 
-def zeros_returned(operation: Operation) -> Bits | None:
-    return np.zeros((len(operation.a), len(operation.b)), operation.model.result.dtype)
-
-
 def tail_dropped(operation: Operation) -> Bits | None:
     """Drop the products of the last fused sum."""
     width = operation.model.step.products
@@ -154,7 +150,7 @@ def narrower_accumulator(operation: Operation) -> Bits | None:
 
 
 MUTATIONS: dict[str, Mutation] = {
-    "zeros": zeros_returned,
+    "zeros": lambda operation: np.zeros((len(operation.a), len(operation.b)), operation.model.result.dtype),
     "the last fused sum dropped": tail_dropped,
     "one k counted twice": k_doubled,
     "no promotion": never_promoted,

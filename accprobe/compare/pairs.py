@@ -25,11 +25,10 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES, finding_names, parsed
 from accprobe.model.product import ProductModel, same_additions
 from accprobe.report.claims import Part
-from accprobe.report.product_words import PLAN_FINDINGS, PRODUCT_FINDINGS, miscounted, plan_words
 from accprobe.report.products import ProductRow
 from accprobe.report.report import AnyClaim
 from accprobe.report.rows import Row
-from accprobe.report.words import effective_bits, found_words, ran_as
+from accprobe.report.words import PLAN_FINDINGS, PRODUCT_FINDINGS, effective_bits, found_words, miscounted, plan_words, ran_as
 
 # Operand formats with a common name.
 CLASSES = {

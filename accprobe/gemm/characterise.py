@@ -178,7 +178,7 @@ class _PlanSearch:
         if not np.isin(counts, (0, 1, 2)).all():
             found.reason = f"product {int(np.argmax(counts))} is counted {int(counts.max())} times"
             return
-        if depends is not None and depends.excludes_plan:
+        if depends is not None and (depends.is_on_others or depends.quantised):  # no plan of one row and column
             found.reason = str(depends)
             return
         if why_not := find_nan_overflow(self.subject):

@@ -128,10 +128,11 @@ def count_mismatches(model: ProductModel, probed: SparseDots) -> int:
 
 def count_in_range(model: ProductModel, probed: SparseDots) -> int:
     """Count mismatches, except those of two subnormal words, which are counted among the kept results."""
-    if not count_mismatches(model, probed):
+    wrong = probed[np.flatnonzero(mismatching(model, probed))]
+    if not len(wrong):
         return 0
-    subnormal = model.result.is_subnormal(predicted(model, probed)) & model.result.is_subnormal(probed.d)
-    return count_mismatches(model, probed[np.flatnonzero(~subnormal)])
+    subnormal = model.result.is_subnormal(predicted(model, wrong)) & model.result.is_subnormal(wrong.d)
+    return int(np.count_nonzero(~subnormal))
 
 
 def _restricted(model: ProductModel, dots: SparseDots) -> tuple[ProductModel, Bits, Bits]:

@@ -24,7 +24,7 @@ from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Node, ProductModel, addition, in_chunks, multiply_add
 from accprobe.model.tree import DotModel, Rounding
-from accprobe.report.product_words import listed_sizes
+from accprobe.report.words import listed_sizes
 
 # A plan that explains this share of the results is the product's plan; the rest has another cause.
 _NEARLY = 0.9

@@ -158,7 +158,8 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
             watch.stop()
     if idle := [unit.unit for unit in so_far.units if not unit.dots]:
         raise AccprobeError(f"nothing was compared in {plan.seconds:g} s of {', '.join(idle)}; give it more time")
-    yield so_far.model_copy(update={"finished": True, "below_full_load": _below_full_load(so_far)})
+    below = tuple(unit.unit for unit in so_far.units if so_far.kind == "cuda" and not unit.at_full_load)
+    yield so_far.model_copy(update={"finished": True, "below_full_load": below})
 
 
 def _turns(plan: CheckPlan, units: Sequence[str], until: float) -> Iterator[tuple[str, float]]:
@@ -171,11 +172,6 @@ def _turns(plan: CheckPlan, units: Sequence[str], until: float) -> Iterator[tupl
         if (left := max(until - now, least - spent[unit])) > 0:
             yield unit, min(plan.turn(len(units)), left)
             spent[unit] += time.monotonic() - now
-
-
-def _below_full_load(outcome: GpuOutcome) -> tuple[str, ...]:
-    """Return the units of a GPU whose kernels computed for a smaller share of the time than FULL_LOAD."""
-    return tuple(unit.unit for unit in outcome.units if outcome.kind == "cuda" and not unit.at_full_load)
 
 
 def _nvml(name: str) -> tuple[Nvml | None, str]:

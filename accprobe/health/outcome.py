@@ -111,7 +111,6 @@ class Sensors(StrictRecord):
 
     temperature: int | None = None
     sm_clock: int | None = None
-    memory_clock: int | None = None
     power: float | None = None
     power_limit: float | None = None
     ecc_corrected: int | None = None
@@ -125,7 +124,6 @@ class Load(StrictRecord):
     """Sensor values during the check. power: the mean; throttled: all reasons seen."""
 
     power: float | None = None
-    most_power: float | None = None
     highest_temperature: int | None = None
     lowest_sm_clock: int | None = None
     throttled: tuple[str, ...] = ()

@@ -82,15 +82,11 @@ FUNCTION_UNITS = {
 def chosen(device: Device, models: Mapping[Instruction, DotModel]) -> dict[str, Instruction]:
     """Return the instruction of each unit that the device has and `models` covers: of the newest family, the largest."""
     runnable = [inst for inst in device.instructions() if inst in models and device.explain_unavailable(inst) is None]
-    found = {name: max(_of(unit, runnable), key=_worth, default=None) for name, unit in UNITS.items()}
-    return {name: inst for name, inst in found.items() if inst}
+    runnable.sort(key=lambda inst: (inst.family.since, inst.m * inst.n * inst.k), reverse=True)
+    return {name: found[0] for name, unit in UNITS.items() if (found := _of(unit, runnable))}
 
 
 def _of(unit: MatrixUnit, among: list[Instruction]) -> list[Instruction]:
     plain = (inst for inst in among if not (inst.satfinite or inst.a_registers or inst.scale or inst.kind))
     formats = (unit.operands, unit.operands, unit.result, unit.result, unit.sparse)
     return [inst for inst in plain if (inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.sparse) == formats]
-
-
-def _worth(inst: Instruction) -> tuple[tuple[int, int], int]:
-    return inst.family.since, inst.m * inst.n * inst.k

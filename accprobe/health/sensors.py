@@ -72,7 +72,6 @@ class Nvml:
         return Sensors(
             temperature=query(lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
             sm_clock=query(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-            memory_clock=query(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
             power=None if power is None else power / 1e3,
             power_limit=None if limit is None else limit / 1e3,
             ecc_corrected=self._errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
@@ -126,7 +125,6 @@ class Watch:
         clocks = [each.sm_clock for each in self._samples if each.sm_clock is not None]
         return Load(
             power=round(sum(power) / len(power), 1) if power else None,
-            most_power=max(power, default=None),
             highest_temperature=max(temperatures, default=None),
             lowest_sm_clock=min(clocks, default=None),
             throttled=tuple(sorted({why for each in self._samples for why in each.throttled})),

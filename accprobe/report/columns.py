@@ -12,10 +12,9 @@ from functools import cache
 from accprobe.isa.families import Family
 from accprobe.isa.formats import Format
 from accprobe.model.fields import finding_names, parsed
-from accprobe.report.product_words import PRODUCT_FINDINGS
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
-from accprobe.report.words import ran_as
+from accprobe.report.words import PRODUCT_FINDINGS, ran_as
 
 Scalar = int | float | str | bool | None
 Record = dict[str, Scalar]

@@ -47,9 +47,9 @@ def test_a_measured_product_has_its_own_plan_by_default() -> None:
     name = "products-h200:torch:mm 256x256x4096 bf16 -> bf16"
     of = of_named(name)
     (plan,) = plans_of(of, BudgetRequest(), "normal")
-    assert (plan.k, plan.promote_every, plan.split_k, plan.model) == (4096, None, 3, of.measured)
+    assert (plan.model.k, plan.promote_every, plan.split_k, plan.model) == (4096, None, 3, of.measured)
     longer = plans_of(of, BudgetRequest(ks=(8192,), intervals=(None, 64)), "normal")
-    assert [(p.k, p.promote_every, p.split_k, p.model.result) for p in longer] == [
+    assert [(p.model.k, p.promote_every, p.split_k, p.model.result) for p in longer] == [
         (8192, None, 3, FORMATS["bf16"]),
         (8192, 64, 3, FORMATS["bf16"]),
     ]

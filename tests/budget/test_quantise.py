@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import DrawnValues, drawn_values, quantised
+from accprobe.budget.data import DrawnPair, drawn_values, quantised
 from accprobe.budget.errors import exact_sums
 from accprobe.evaluate.product import product
 from accprobe.evaluate.quantised import SHARINGS, quantised_operand
@@ -95,7 +95,7 @@ def test_scales_are_applied_where_a_kernel_of_that_plan_can(
 ) -> None:
     """And then the product is that of the scaled values, but for what sums and scalings round."""
     values = drawn_values("normal", 3, 5, 512, np.random.default_rng(0))
-    pair = quantised(kind, E4M3, E4M3, DrawnValues(values.a * np.float32(7), values.b))
+    pair = quantised(kind, E4M3, E4M3, DrawnPair(values.a * np.float32(7), values.b))
     model = QGMMA.product(512, promote_every, split_k)
     applied = pair.applied(model)
     assert (applied is not None) == inside

@@ -26,7 +26,6 @@ KEYS = {
     "outputs",
     "relative_error",
     "bias",
-    "max_error_over_sum",
     "bound_over_sum",
 }
 """What readers of rows may rely on."""

@@ -25,7 +25,7 @@ from accprobe.gemm.checks.regions import FIRST, QUIET, compare_at_end, repeat_fi
 from accprobe.gemm.findings import ProductOutcome, findings, row, status
 from accprobe.gemm.operands import first_operands
 from accprobe.isa.formats import FORMATS
-from accprobe.report.product_words import miscounted
+from accprobe.report.words import miscounted
 from accprobe.testing import assert_every_k_once
 
 M, N, K = 6, 8, 32

@@ -21,7 +21,7 @@ from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS
-from accprobe.report.product_words import plan_words
+from accprobe.report.words import plan_words
 
 ELEMENTS = 1 << 12
 F64 = FORMATS["f64"]

@@ -152,11 +152,6 @@ class Dependence:
         """Return whether elements whose products are zero change an output."""
         return self.value in ON_ZEROS.values()
 
-    @property
-    def excludes_plan(self) -> bool:
-        """Return whether no plan of one row and one column explains the results."""
-        return self.is_on_others or self.quantised
-
 
 def find_dependence(subject: RecordedCallable) -> Dependence:
     """Change other rows and columns, then elements whose products are zero, in a few calls. Name dynamic quantisation."""

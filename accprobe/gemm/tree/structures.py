@@ -18,7 +18,7 @@ from accprobe.gemm.plans import additions_of
 from accprobe.gemm.tree.decomposition import flat, levels, order_name
 from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
-from accprobe.report.product_words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of, listed_sizes
+from accprobe.report.words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of, listed_sizes
 
 # Equal parts added in increasing order of K count as promoted parts if they have at most PROMOTED products or number more than
 # MOST_SLICES; otherwise they count as slices.

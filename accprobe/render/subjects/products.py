@@ -26,16 +26,19 @@ from accprobe.render.document import (
 )
 from accprobe.render.subjects.instruction import PROVISOS
 from accprobe.render.subjects.sass import short_name
-from accprobe.report.product_words import (
+from accprobe.report.products import CompositeRecord, KernelRecord, ProductRow, RegionRecord
+from accprobe.report.words import (
+    FindingsByName,
     along,
     division,
+    found_words,
     is_misplaced,
     miscounted,
     misscaled,
     plan_words,
+    so_many,
+    status_counts,
 )
-from accprobe.report.products import CompositeRecord, KernelRecord, ProductRow, RegionRecord
-from accprobe.report.words import FindingsByName, found_words, so_many, status_counts
 
 SHOWN_IN_FULL = 3
 """Largest number of products that a terminal shows in full without --all."""
@@ -93,13 +96,9 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
 def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
     """Yield a table with a line for each product, and a section for each."""
     shown = wrong_first(rows)
-    yield Heading(noun_of(rows).capitalize(), 2, "products")
+    yield Heading("Reductions" if all(row.is_reduction for row in rows) else "Matrix products", 2, "products")
     yield tabulate(COLUMNS, shown, links="p", caption="The name of a product links to its details.", filtered=True)
     yield from (product_section(row, f"p{i}", len(shown) == 1) for i, row in enumerate(shown))
-
-
-def noun_of(rows: Sequence[ProductRow]) -> str:
-    return "reductions" if all(row.is_reduction for row in rows) else "matrix products"
 
 
 def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) -> Section:
