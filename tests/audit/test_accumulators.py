@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
-from compiled import needs, only, triton_dot
 
 from accprobe.audit.accumulators import accumulator
-from accprobe.audit.kernels import witness
 from accprobe.isa.instructions import catalog
-from accprobe.model.published import known_models
 from accprobe.report.report import Report
 from accprobe.sass import opcodes
 
@@ -80,16 +76,6 @@ def test_integers_are_exact_everywhere() -> None:
         assert (known.bits, known.text) == (None, "s32, exact")
 
 
-@pytest.mark.parametrize("chip", ["a100", "l40s", "h100"])
-def test_kind_of_an_instruction_is_that_of_the_opcode_that_its_model_names(chip: str) -> None:
-    for inst, known in known_models(chip).items():
-        kind = opcodes.kind_of(inst)
-        native = {"HMMA", "QMMA", "DMMA", "IMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA"}
-        assert kind[0] in native
-        if len(known.lowering.sequence) == 1:
-            assert kind[0] == known.lowering.matrix[0]
-
-
 def test_kinds_of_the_atlas_are_those_of_the_instructions() -> None:
     """Where a probe became one opcode of its own unit, the opcode's name says the instruction's types."""
     atlas = json.loads((files("accprobe") / "reports" / "lowering.json").read_text(encoding="utf-8"))
@@ -102,12 +88,3 @@ def test_kinds_of_the_atlas_are_those_of_the_instructions() -> None:
                     assert opcodes.parse(opcode).kind == opcodes.kind_of(inst), (inst.name, opcode)
                     seen += 1
     assert seen > 400
-
-
-def test_triton_unpacks_fp8_without_a_warpgroup(tmp_path: Path) -> None:
-    needs("nvdisasm")
-    (tmp_path / "x.cubin").write_bytes(triton_dot(90, 2, None, True)["cubin"])
-    kernel = witness(only(tmp_path / "x.cubin"), "x")
-    assert kernel.emulated == ("e4m3", "HMMA")
-    assert {opcode.partition(".")[0] for opcode, _ in kernel.matrix} == {"HMMA"}
-    assert "F2FP.F16.E4M3.UNPACK_B" in dict(kernel.conversions)

@@ -71,14 +71,6 @@ def test_planted_models_that_have_found_something(planted: Plant) -> None:
 
 @pytest.mark.slow
 @FEW
-@given(float_models(plain=True))
-def test_sums_bits_and_roundings(planted: Plant) -> None:
-    """Trees, F from 4 to 40, every cut and rounding."""
-    assert_true(outcome(planted), planted)
-
-
-@pytest.mark.slow
-@FEW
 @given(float_models())
 def test_any_features(planted: Plant) -> None:
     """The rules of exponents, zeros, subnormals and overflow too."""

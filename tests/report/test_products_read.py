@@ -88,19 +88,6 @@ def test_row_that_is_not_confirmed_may_have_what_a_confirmed_one_may_not() -> No
     assert product_report(row).products[0].verification is not None
 
 
-def test_product_is_there_once(tmp_path: Path) -> None:
-    (tmp_path / "r.json").write_text(json.dumps(report_data(claims=[product_data(), dropped()])))
-    with pytest.raises(ReportError, match=r"claims.1: torch:mm 16x8x1024 e4m3 -> f32 is there twice"):
-        Report.load(tmp_path / "r.json")
-
-
-def test_simulated_device_confirms_no_product(tmp_path: Path) -> None:
-    data = json.loads(simulated_report().dumps()) | {"claims": [product_data()]}
-    (tmp_path / "r.json").write_text(json.dumps(data))
-    with pytest.raises(ReportError, match=r"claims.0.status: 'confirmed', yet the device's kind is 'simulated'"):
-        Report.load(tmp_path / "r.json")
-
-
 def test_products_of_another_run_replace_those_that_were_asked_the_same() -> None:
     alone = {"run": {"jobs": 1, "seconds": 1.0, "selected": 0}}
     before = product_report(product_data(), product_data(name="torch:addmm"))

@@ -247,13 +247,13 @@ def instruction(k: int, d: str, a: str, b: str, c: str) -> Instruction:
 GENERATORS = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def float_models(plain: bool = False) -> st.SearchStrategy[Plant]:
-    """Draw any floating-point model, of an instruction that does not exist. plain: as in `float_sums`."""
+def float_models() -> st.SearchStrategy[Plant]:
+    """Draw any floating-point model, of an instruction that does not exist."""
 
     def draw(rng: Rng) -> Plant:
         operand, result = one_of(rng, OPERANDS).split()
         inst = instruction(int(one_of(rng, (4, 8, 16, 32, 64))), result, operand, operand, result)
-        return Plant(inst, float_model(rng, inst, plain))
+        return Plant(inst, float_model(rng, inst, plain=False))
 
     return GENERATORS.map(draw)
 
