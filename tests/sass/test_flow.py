@@ -7,14 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from compiled import needs, only, triton_dot
+from compiled import needs, only, text, triton_dot
 from marks import some
 
 from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse as instruction
 from accprobe.sass import promotion
 from accprobe.sass.flow import Flow
-from accprobe.sass.reading import Function, parse
+from accprobe.sass.reading import Function
 
 
 def graph(path: Path, name: str) -> dict[int, set[int]]:
@@ -77,28 +77,21 @@ def test_blocks_of_triton_are_those_of_nvdisasm(tmp_path: Path) -> None:
     check(tmp_path / "x.cubin")
 
 
-def function(*lines: str) -> Function:
-    rows = [".text.f:\n"]
-    rows += [f"{line}\n" if line.endswith(":") else f"  /*{i:04x}*/  {line} ;\n" for i, line in enumerate(lines)]
-    (found,) = list(parse(rows))
-    return found
-
-
-def text(*lines: str) -> Flow:
-    return Flow(function(*lines))
+def flow_of(*lines: str) -> Flow:
+    return Flow(text(*lines))
 
 
 def test_loops_are_numbered() -> None:
-    flow = text("NOP", ".L_1:", "NOP", ".L_2:", "@P0 BRA `(.L_2)", "@P1 BRA `(.L_1)", ".L_3:", "BRA.U UP0, `(.L_3)", "EXIT")
+    flow = flow_of("NOP", ".L_1:", "NOP", ".L_2:", "@P0 BRA `(.L_2)", "@P1 BRA `(.L_1)", ".L_3:", "BRA.U UP0, `(.L_3)", "EXIT")
     assert [flow.cycle_of(i) >= 0 for i in range(6)] == [False, True, True, True, True, False]
     assert flow.cycle_of(1) == flow.cycle_of(2) == flow.cycle_of(3) != flow.cycle_of(4)
 
 
 def test_jump_with_a_condition_may_be_passed() -> None:
     for jump in ("@P0 BRA `(.L_1)", "BRA.U !UP0, `(.L_1)", "BRA P1, `(.L_1)", "BRA.DIV UR4, `(.L_1)"):
-        flow = text(jump, "NOP", ".L_1:", "EXIT")
+        flow = flow_of(jump, "NOP", ".L_1:", "EXIT")
         assert set(flow.blocks[0].successors) == {1, 2}, jump
-    assert text("BRA `(.L_1)", "NOP", ".L_1:", "EXIT").blocks[0].successors == (2,)
+    assert flow_of("BRA `(.L_1)", "NOP", ".L_1:", "EXIT").blocks[0].successors == (2,)
 
 
 def test_ways_that_no_sum_takes_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +108,6 @@ def test_ways_that_no_sum_takes_cost_nothing(monkeypatch: pytest.MonkeyPatch) ->
     group = "QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, UPT"
     branches = [row for i in range(300) for row in (f"@P0 BRA `(.L_{i})", "MOV R2, R3", f".L_{i}:")]
     added = [f"FADD R{96 + i}, R{24 + i}, R{96 + i}" for i in range(64)]
-    (chain,) = promotion.chains(function(".L_x:", group, *branches, *added, "@!P1 BRA `(.L_x)", "EXIT"))
+    (chain,) = promotion.chains(text(".L_x:", group, *branches, *added, "@!P1 BRA `(.L_x)", "EXIT"))
     assert (chain.verdict, chain.by) == ("unknown", "FADD")
     assert joined < 300 * 64

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from commands import invoke
 
 torch = pytest.importorskip("torch")
+
+from planted_plans import FMAS  # noqa: E402
 
 import accprobe.trace  # noqa: E402
 from accprobe.errors import AccprobeError, RecordingError  # noqa: E402
@@ -65,18 +67,8 @@ def test_the_first_of_a_batch_is_compared(tmp_path: Path) -> None:
 
 def chained_product(slices: int) -> Callable[[Any, Any], Any]:
     """Return a product of f32 matrices: each slice of K is a chain of fused multiply-adds, and the slices are added in turn."""
-
-    def multiply(a: Any, b: Any) -> Any:
-        x, y = a.detach().numpy().astype(float), b.detach().numpy().astype(float)
-        total = np.float32(0)
-        for ks in np.split(np.arange(x.shape[1]), slices):
-            partial = np.zeros((len(x), y.shape[1]), np.float32)
-            for k in ks:
-                partial = (partial.astype(float) + np.multiply.outer(x[:, k], y[k])).astype(np.float32)
-            total = total + partial
-        return torch.from_numpy(total)
-
-    return multiply
+    plan = replace(FMAS, m=8, n=32, k=64, slices=(64 // slices,) * slices if slices > 1 else ())
+    return lambda a, b: torch.from_numpy(plan(a.detach().numpy(), b.detach().numpy()))
 
 
 def test_two_machines_are_compared_by_their_files(tmp_path: Path) -> None:

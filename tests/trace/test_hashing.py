@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from compiled import library  # noqa: E402
 
 from accprobe.build.probes import device_code  # noqa: E402
 from accprobe.trace import hashing  # noqa: E402
@@ -36,16 +36,9 @@ DTYPES = (torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.compl
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> HashKernel:
+def kernel() -> HashKernel:
     """The kernel's code compiled for the host, in a driver that has no GPU."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("there is no C++ compiler")
-    folder = tmp_path_factory.mktemp("hash")
-    (folder / "hash.cpp").write_text(HOST.format(code=device_code("tensor_hash.cu")))
-    command = [compiler, "-O1", "-w", "-shared", "-fPIC", "-o", str(folder / "hash.so"), str(folder / "hash.cpp")]
-    subprocess.run(command, check=True)
-    return on_host(ctypes.CDLL(str(folder / "hash.so")).hash_on_host)
+    return on_host(library(HOST.format(code=device_code("tensor_hash.cu"))).hash_on_host)
 
 
 class Driver:

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from planted_plans import FP8  # noqa: E402
+from planted_plans import FMAS, FP8  # noqa: E402
 from planted_products import Planted  # noqa: E402
 
 from accprobe.evaluate.any_order import on_cpu  # noqa: E402
@@ -30,14 +30,6 @@ M, N, K = 8, 16, 64
 F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
 
 
-def chained(a: Any, b: Any, start: Any) -> Any:
-    """Return f32 sums that begin with `start` and take one product after another, each rounded once (an FMA)."""
-    total = np.broadcast_to(np.asarray(start, np.float32), (len(a), len(b))).copy()
-    for x, y in zip(a.T.astype(float), b.T.astype(float), strict=True):
-        total = (total.astype(float) + np.multiply.outer(x, y)).astype(np.float32)
-    return total
-
-
 def drawn(fmt: Any) -> tuple[Any, Any, Any]:
     random = np.random.default_rng(0)
     return tuple(random.standard_normal(shape).astype(fmt.ml_dtype) for shape in ((M, K), (N, K), (N,)))  # type: ignore[return-value]
@@ -48,7 +40,10 @@ def test_tf32_operands_are_the_cause() -> None:
     spec = Spec(M, N, K, F32, F32, F32)
     rounded = replace(spec, a=FORMATS["tf32"], b=FORMATS["tf32"])
     words = a.view(np.uint32), b.view(np.uint32)
-    plain, tf32 = chained(a, b, 0).view(np.uint32), on_cpu(KnownPlan(steps_to_try([rounded])[0], K).model(), *words, None)
+    plain, tf32 = (
+        replace(FMAS, m=M, n=N, k=K)(a, b.T).view(np.uint32),
+        on_cpu(KnownPlan(steps_to_try([rounded])[0], K).model(), *words, None),
+    )
     sides = (
         RecordedProduct(spec, *words, tf32, "cpu", is_tf32=True),
         RecordedProduct(spec, *words, plain, "cpu"),
