@@ -27,7 +27,7 @@ def triton_cache() -> str:
             folder = Path("cache", name)
             folder.mkdir(parents=True)
             (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
-        lines = printed("sass", "cache")
+        lines = printed("sass", "cache", "--jobs", "1")
     return fenced(lines)
 
 
