@@ -9,7 +9,7 @@ except KeyboardInterrupt:
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C while it is imported ends the process at once."""
+    """Run the command line. Ctrl-C while it is imported ends the process at once, and has no effect after the result."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import atexit
@@ -19,7 +19,10 @@ def main() -> None:
 
     replace_streams()
     atexit.register(skip_exit_handlers_of_torch)
-    command(prog_name="accprobe")
+    try:
+        command(prog_name="accprobe")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process unloads its packages, and its exit status is known
 
 
 if __name__ == "__main__":

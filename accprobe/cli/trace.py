@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from accprobe.cli.interrupts import uninterrupted
 from accprobe.cli.output import DIFFERS, INTERRUPTED, Commands, Output, document_text, output_options, print_message
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
@@ -162,7 +163,7 @@ def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
     run, with the same random seed. A and B are the two runs. Without an option that makes them differ, FUNCTION runs twice
     unchanged: a difference is then an operation that does not repeat. If the runs differ, both run again to keep the operands
-    of the origins. Ctrl-C keeps the causes found so far.
+    of the origins. Ctrl-C then keeps the causes found so far.
 
     Needs: torch 2.10 or later.
 
@@ -240,7 +241,7 @@ def _dtype(text: str) -> Any:
 
 
 def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> None:
-    """Print or write the findings, of which Ctrl-C keeps the causes so far, and exit with the status."""
+    """Print or write the findings, and exit with the status. Ctrl-C keeps the causes found so far."""
     from accprobe.render.subjects.trace import trace_blocks
     from accprobe.report.words import so_many
 
@@ -255,12 +256,17 @@ def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> Non
         try:
             latest[:] = [explain(on_origin)]
         except KeyboardInterrupt:
-            if not latest:
-                raise
             interrupted = True
+    if not latest:
+        print_message("interrupted: nothing is kept, because the comparison was not complete")
+        sys.exit(INTERRUPTED)
     found = latest[0]
     differs = not found.comparison.equal
-    out.deliver(lambda: trace_blocks(found), lambda form: _text(found, form), differs)
+    try:
+        with uninterrupted():
+            out.deliver(lambda: trace_blocks(found), lambda form: _text(found, form), differs)
+    except KeyboardInterrupt:
+        interrupted = True
     if interrupted:
         print_message(f"interrupted: {found.explained} of {so_many(len(found.origins), 'origin')} explained")
         sys.exit(INTERRUPTED)

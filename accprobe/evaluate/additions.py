@@ -28,7 +28,7 @@ _Ints = NDArray[np.int64]
 
 # Values that numpy adds together, and a GPU; estimated seconds per addition in numpy.
 TOGETHER, ON_GPU, OF_AN_ADDITION = 1 << 22, 1 << 27, 1e-8
-# Most additions in turn, each of which is a few launches, for which a GPU saves time.
+# Largest number of successive additions for which a GPU saves time: each is a few launches.
 IN_TURN = 256
 # Fewest outputs of a thread.
 LEAST_OUTPUTS = 64
@@ -76,7 +76,7 @@ class AdditionList:
         return self._by_levels(values, starts, TOGETHER)
 
     def _by_levels(self, values: _Numbers, starts: _Ints, together: int, gpu: str | None = None) -> _Numbers:
-        """Return the sums, of so many values at a time, by numpy or by torch; cupy would flush subnormal numbers."""
+        """Return the sums in blocks of values, by numpy or by torch; cupy would flush subnormal numbers."""
         put = _placed_on(gpu)
         rows, sums = max(1, together // self.k), np.empty(len(starts), values.dtype)
         levels = [(put(first), put(second)) for first, second in self._levels]

@@ -232,7 +232,7 @@ SHARE = "{} of every {} k"
 def plan_words(findings: FindingsByName, of_reduction: bool = False) -> str:
     """Return the order of K: "4 slices of 1024, partials bf16", "one chain, promotion interval 128"; "" if it is unknown.
 
-    of_reduction: slices that are added in f32 are called parts, as are parts of which several structures are possible.
+    of_reduction: slices that are added in f32 are called parts. So are parts that several structures may have.
     """
     return ", ".join(_plan(findings, of_reduction))
 

@@ -72,7 +72,7 @@ def drawn_plans() -> str:
         f" accprobe's. {len(wrong)} of them have a mistake that no plan describes. They read operands at the wrong place,"
         " differ in the first calls, depend on other rows, or truncate one step."
     )
-    return f"{filled(text)}\n{_verdicts(products=lines, of_which_with_a_mistake=wrong)}"
+    return f"{filled(text)}\n{_verdicts(products=lines, with_a_mistake=wrong)}"
 
 
 def drawn_reductions() -> str:

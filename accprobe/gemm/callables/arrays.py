@@ -22,7 +22,7 @@ PARTS = 8
 # Words and calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as that of
 # torch's own allocations.
 WINDOWS, TOGETHER, ALIGNED = 1 << 24, 256, 512
-# Calls from which on a CUDA graph of them saves time, and the streams on which it launches them: one call fills a few cores.
+# Least number of calls for which a CUDA graph saves time, and the number of its streams: one call fills a few cores.
 MANY_CALLS, STREAMS = 512, 16
 
 # Formats that results may have.
