@@ -74,18 +74,6 @@ def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
     assert not [alternative for alternative in survivors if alternative.field == "overflow"]
 
 
-def test_undetermined_lists_every_value_left() -> None:
-    findings = {"alignment_bits": Finding(25, note="seen"), "zero_sign": Finding("ieee")}
-    surviving = tuple(Alternative(KNOWN[FP8], (("alignment_bits", value),)) for value in (24, 26))
-    left = resolve_findings(findings, Falsification(9, (*surviving, Alternative(KNOWN[FP8], (("order", "[c 0]"),)))))
-    assert left["alignment_bits"].bound == "undetermined"
-    assert left["alignment_bits"].candidates == (25, 24, 26)
-    assert left["alignment_bits"].note == "seen"
-    assert left["zero_sign"] == findings["zero_sign"]
-    assert left["order"].candidates == ("none", "[c 0]"), "what no experiment found is listed too"
-    assert findings["alignment_bits"].bound == "exact"
-
-
 def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:
     findings = {name: Finding(13) for name in ("alignment_bits", "result_bits", "effective_bits")}
     left = resolve_findings(findings, Falsification(1, (Alternative(KNOWN[FP8], (("result_bits", 12),)),)))

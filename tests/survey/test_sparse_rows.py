@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,31 +28,24 @@ Taken = Callable[[Instruction, Bits, Bits, Bits], Bits]
 
 
 class PlantedSparse(PlantedDevice):
-    """One instruction with a sparse A: the unit computes what is stored."""
+    """One instruction with a sparse A. taken: changes results; exchanged: two metadata codes that mean one another."""
 
     def __init__(
         self, inst: Instruction, model: DotModel, opcode: str, taken: Taken | None = None, exchanged: tuple[int, int] = (0, 0)
     ) -> None:
-        self.dense = replace(inst, k=inst.k // 2, sparse=False)
-        super().__init__(Unit(self.dense, model), opcode)
+        super().__init__(Unit(inst, model), opcode)
         self.inst, self.taken, self.exchanged = inst, taken, exchanged
-
-    def instructions(self) -> Sequence[Instruction]:
-        return [self.inst]
-
-    def explain_unavailable(self, inst: Instruction) -> str | None:
-        return None
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         assert request.metadata is not None
         one, other = self.exchanged
         codes = np.where(request.metadata == one, other, np.where(request.metadata == other, one, request.metadata))
-        stored = kept(inst, codes)
+        d = super().dot(inst, replace(request, metadata=codes), placement)
+        if self.taken is None:
+            return d
         is_left = np.ones(request.b.shape, bool)
-        np.put_along_axis(is_left, stored, False, axis=1)
-        b, others = np.take_along_axis(request.b, stored, 1), request.b[is_left].reshape(len(codes), -1)
-        d = super().dot(self.dense, Request(request.a, b, request.c), placement)
-        return d if self.taken is None else self.taken(inst, d, others, request.a)
+        np.put_along_axis(is_left, kept(inst, codes), False, axis=1)
+        return self.taken(inst, d, request.b[is_left].reshape(len(codes), -1), request.a)
 
 
 def floats(inst: Instruction, bits: int, groups: int) -> DotModel:

@@ -197,16 +197,6 @@ def test_search_reaches_what_any_operands_reach_and_nothing_impossible(k: int, c
     assert searched.outcome().hit >= 0.98 * coverage.outcome().hit
 
 
-def test_reasons_are_of_formats_and_model() -> None:
-    inst = FP8
-    outcome = Coverage(inst, H200[inst]).outcome()
-    assert outcome.hit == 0
-    assert outcome.possible == len(outcome.missing)
-    assert outcome.impossible["e4m3 has no infinity"] == 6 * 36 - 6 * 25 + 6
-    assert outcome.impossible["results are rounded toward zero"] == 2
-    assert list(outcome.missing) == sorted(outcome.missing)
-
-
 def test_what_was_seen_is_not_asked_again() -> None:
     inst = FP8
     coverage = Coverage(inst, H200[inst])
