@@ -7,9 +7,7 @@ import pytest
 
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values
-from accprobe.emulate import predict
 from accprobe.errors import AccprobeError, UnknownName
-from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged
 from accprobe.report.report import Report
@@ -39,15 +37,6 @@ def test_a_name_of_several_instructions_has_a_default_and_says_which(name: str, 
     assert found.name == meant
     assert found.remark.startswith(f"{name}: using {meant}")
     assert also in found.remark
-
-
-@pytest.mark.parametrize("promote_every", [None, 128])
-def test_its_chain_equals_emulation(promote_every: int | None) -> None:
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(FORMATS["e4m3"].ml_dtype) for shape in ((5, 1000), (1000, 7)))
-    model = of_named(LIKE).product(1000, promote_every)
-    found = product(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8))
-    assert (found.view(np.float32) == predict(LIKE, a, b, promote_every=promote_every)).all()
 
 
 def test_slices_are_as_even_as_whole_sums_allow() -> None:

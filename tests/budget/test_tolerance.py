@@ -87,14 +87,6 @@ def test_no_bound_above_the_whole_sum_is_printed() -> None:
 
 
 @pytest.mark.usefixtures("few_tests")
-def test_a_measured_product_has_its_own_plan_in_tolerance() -> None:
-    product = of_named("products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False")
-    asked = replace(ASKED, accumulation=product, k=512, promote_every=product.promote_every, split_k=product.split_k)
-    assert asked.model.tree == (product.measured.tree if product.measured else None)
-    assert advised(asked).passed["elements"] == 1
-
-
-@pytest.mark.usefixtures("few_tests")
 def test_a_product_in_slices_that_is_never_promoted_has_no_promotion_to_lose() -> None:
     product = of_named("products-h200:torch:mm 256x256x4096 bf16 -> bf16")
     asked = ToleranceRequest(product, 4096, 4, 4, product.promote_every, product.split_k, FORMATS["bf16"], "integers", 0)

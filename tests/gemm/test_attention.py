@@ -18,7 +18,6 @@ from accprobe.evaluate.product import product
 from accprobe.gemm.callables.builtin import BACKENDS
 from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.checks.regions import same_rows
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
 from accprobe.isa.formats import FORMATS
 
@@ -75,13 +74,6 @@ def test_keys_that_are_left_out_are_named() -> None:
     outcome = asked(PlantedAttention(replace(FLASH, dropped_tail=16)))
     once = findings(outcome)["each_product_once"]
     assert (once.value, once.note) == ("no", "16 missing: k = 240-255")
-
-
-def test_the_number_of_queries_is_swept_as_rows_are() -> None:
-    def box(m: int) -> PlantedAttention:
-        return PlantedAttention(replace(FLASH, m=m, promote_every=None if m < 16 else 128))
-
-    assert [found.ms for found in same_rows(box, (1, 8, 16, 32))] == [(1, 8), (16, 32)]
 
 
 torch = pytest.importorskip("torch")
