@@ -42,7 +42,7 @@ from accprobe.composites.verification import reduction_of_rows, verify_rows
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
-from accprobe.gemm.checks.regions import Region, RegionMap, repeat_first
+from accprobe.gemm.checks.regions import Region, repeat_first
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import AlternativePlan
 from accprobe.gemm.verification import PlanVerification
@@ -74,7 +74,7 @@ def characterise_composite(
     first = repeat_first(subject, adapter.before)
     region = Region(np.arange(1), np.arange(spec.n), spec.n)
     found = RegionOutcome(region)
-    outcome = ProductOutcome(spec, RegionMap((region,), 0, 1), first, None, [found], seed=seed, stopped=UNFINISHED)
+    outcome = ProductOutcome(spec, (region,), first, None, [found], seed=seed, stopped=UNFINISHED)
     search = _Search(adapter, outcome, np.random.default_rng((seed, 0xC0)))
     progress("steps around the sum", 0)
     kept = search.steps()

@@ -81,8 +81,8 @@ def characterise(
     progress("is it a matrix product", 0)
     first = repeat_first(subject, before)
     contract.refuse_non_products(subject)
-    outcome = ProductOutcome(box.spec, find_regions(subject, first), first, None, seed=seed, stopped=UNFINISHED)
-    outcome.found.append(RegionOutcome(outcome.region_map.regions[0]))
+    regions, first = find_regions(subject, first)
+    outcome = ProductOutcome(box.spec, regions, first, None, [RegionOutcome(regions[0])], seed=seed, stopped=UNFINISHED)
 
     def experiment(name: str, part: float) -> None:
         outcome.calls, outcome.elements = subject.calls, subject.elements
@@ -90,7 +90,7 @@ def characterise(
         progress(name, part)
 
     experiment("other rows and columns", 0)
-    outcome.depends = None if outcome.region_map.changed else contract.find_dependence(subject)
+    outcome.depends = None if first.changed else contract.find_dependence(subject)
     experiment("products counted once", 0)
     depends = _count_products(subject, outcome)
     for found in outcome.found:
@@ -107,7 +107,7 @@ def characterise(
     for found in outcome.found:
         _probe_overflow(subject, found)
     outcome.stopped = ""
-    if not outcome.region_map.changed:
+    if not first.changed:
         _repeat(subject, outcome)
     outcome.calls, outcome.elements = subject.calls, subject.elements
     return outcome
@@ -116,12 +116,12 @@ def characterise(
 def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Dependence | None:
     """Count the products of each region. Return what outputs depend on, None if mispaired products explain it."""
     most = MOST_REGIONS if subject.spec.k > SHORT_SUM else None
-    regions = outcome.region_map.regions[:most]
+    regions = outcome.regions[:most]
     some = [x for x in regions if x is regions[0] or len(x.rows) * len(x.columns) >= LEAST_REGION]
     try:
         counted = contract.count_products(subject, some)
     except AccprobeError as e:
-        if outcome.region_map.changed:
+        if outcome.first.changed:
             raise AccprobeError(f"identical calls give other bits ({CHANGING_ORDER}), and {e}") from None
         raise
     outcome.found[:] = [RegionOutcome(*each) for each in counted]
@@ -160,7 +160,7 @@ def _repeat(subject: RecordedCallable, outcome: ProductOutcome) -> None:
     if not outcome.explained and not outcome.first.other:
         changed += count_changed(subject, outcome.verification.disputed)
     if changed:
-        outcome.region_map = replace(outcome.region_map, changed=changed, values=2)
+        outcome.first = replace(outcome.first, changed=changed, values=2)
 
 
 @dataclass

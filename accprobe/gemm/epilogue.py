@@ -109,7 +109,12 @@ def _probe(
 
 def _inputs(plan: ProductModel, call: Call, c: Bits, out: Format) -> EpilogueInputs:
     model = replace(plan, result=SUM_FORMAT)
-    return EpilogueInputs(model, call, product(model, call.a, call.b).view(np.float32), _singles(out, c), out)
+    return EpilogueInputs(model, call, _sums(model, call.a, call.b), _singles(out, c), out)
+
+
+def _sums(model: ProductModel, a: Bits, b: Bits, start: SumValues | None = None) -> SumValues:
+    """Return the sums in f32, from these first terms on."""
+    return product(model, a, b, None if start is None else np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
 
 
 def _results(way: EpilogueWay, inputs: EpilogueInputs) -> Bits:
@@ -153,7 +158,7 @@ def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, 
         rounded = f"{first} rounded to {out}, then {second} added and rounded"
         yield rounded, lambda x: _singles(out, out.patterns(by_alpha * x.sums)) + by_beta * x.c
     if alpha == 1 and beta:
-        yield f"{second} as the first term of the sum{once}", lambda x: _from_start(x, by_beta * x.c)
+        yield f"{second} as the first term of the sum{once}", lambda x: _sums(x.model, x.call.a, x.call.b, by_beta * x.c)
     for operand in "" if _is_exact(alpha) else "AB":
         scaled = f"sum of products with alpha · {operand} rounded to its format"
         yield f"{scaled}, + {second} in f32{once}", partial(_scaled_first, operand, alpha, beta, False)
@@ -201,12 +206,8 @@ def _scaled_first(operand: str, alpha: float, beta: float, is_fused: bool, x: Ep
         fmt.patterns(_singles(fmt, words) * np.float32(alpha)) if name == operand else words
         for name, fmt, words in (("A", x.model.a, x.call.a), ("B", x.model.b, x.call.b))
     )
-    found = product(x.model, a, b).view(np.float32)
+    found = _sums(x.model, a, b)
     return _fma(beta, x.c, found) if is_fused else found + np.float32(beta) * x.c
-
-
-def _from_start(x: EpilogueInputs, start: SumValues) -> SumValues:
-    return product(x.model, x.call.a, x.call.b, np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
 
 
 def activation_words(epilogue: Epilogue, words: Bits, fmt: Format) -> Bits:

@@ -228,7 +228,7 @@ def explain(
     """Explain one or two results [M, N] of a [M, K] and b [N, K], bit patterns. specs: how operands may be read."""
     out = specs[0].out
     work = [_OneResult(specs, a, b, one_nan(d, out), at_most, progress) for d in results]
-    plain = [each for each in work if not each.is_miscounted]
+    plain = [each for each in work if not each.counts or each.counts.explained <= ENOUGH]  # not clearly miscounted
     search = [PlanSearch(specs, a, b, [each.d for each in plain], at_most, progress).explanations()] if plain else []
     known = dict(zip(map(id, plain), *search, strict=True)) if plain else {}
     found = [each.explanation(known.get(id(each))) for each in work]
@@ -251,11 +251,6 @@ class _OneResult:
         self.progress("miscounts", 0)
         with np.errstate(all="ignore"):
             self.counts: Miscounts = fit_miscounts(spec.out.values(self.d), spec.a.values(self.a), spec.b.values(self.b))
-
-    @property
-    def is_miscounted(self) -> bool:
-        """Return whether missing, repeated or mispaired k clearly explain the difference."""
-        return bool(self.counts) and self.counts.explained > ENOUGH
 
     def explanation(self, plain: Explanation | None) -> Explanation:
         """Return the best explanation. plain: the one by known plans, if they were tried."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.checks.contract import Dependence
-from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, FirstCalls, Region, RegionMap, ranges
+from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, FirstCalls, Region, ranges
 from accprobe.gemm.fit import KeptResults
 from accprobe.gemm.operands import Ints, shows_subnormals
 from accprobe.gemm.plans import AlternativePlan, added_in, additions_of, instructions_of, subnormal_results
@@ -75,12 +75,13 @@ class RegionOutcome:
 class ProductOutcome:
     """The findings of a callable for one shape.
 
-    first: identical calls at the start of the run. depends: what an output depends on, None if results change or it is unknown.
-    calls, elements: probed in all. stopped: why the run ended early, "" if it did not. epilogue: its finding, None without one.
+    regions: the largest first. first: identical calls at the start of the run. depends: what an output depends on, None if
+    results change or it is unknown. calls, elements: probed in all. stopped: why the run ended early, "" if it did not.
+    epilogue: its finding, None without one.
     """
 
     spec: Spec
-    region_map: RegionMap
+    regions: tuple[Region, ...]
     first: FirstCalls
     depends: Dependence | None
     found: list[RegionOutcome] = field(default_factory=list)
@@ -165,7 +166,7 @@ def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
 
 def status(outcome: ProductOutcome) -> tuple[Status, str]:
     """Return the status, and the reason if it is not "confirmed"."""
-    reason, changed = not_explained(outcome), outcome.region_map.changed
+    reason, changed = not_explained(outcome), outcome.first.changed
     if outcome.first.other and not changed:
         return "unstable", first_in_words(outcome.first)
     if changed and (reason or outcome.first.other):
@@ -201,7 +202,7 @@ def not_explained(outcome: ProductOutcome) -> str:
         return _fresh_mismatches(verification)
     if sum(found.region.elements for found in outcome.found) < outcome.spec.m * outcome.spec.n:
         probed = [found.region for found in outcome.found]
-        rest = [str(region) for region in outcome.region_map.regions if all(region is not each for each in probed)]
+        rest = [str(region) for region in outcome.regions if all(region is not each for each in probed)]
         return f"elements with other bits than the rest were not probed: {'; '.join(rest[:3])}"
     return "" if verification.elements else "nothing was verified"
 
@@ -291,9 +292,9 @@ def _findings_of_order(order: ProductModel) -> Iterator[tuple[str, Finding]]:
 
 def _repeated(outcome: ProductOutcome) -> Iterator[tuple[str, Finding]]:
     """Yield whether identical calls give the same bits, at any time and at the start."""
-    changed, first = outcome.region_map.changed, outcome.first
-    if changed:
-        note = f"{changed} element{'s' * (changed != 1)} changed, {outcome.region_map.values} values"
+    first = outcome.first
+    if first.changed:
+        note = f"{first.changed} element{'s' * (first.changed != 1)} changed, {first.values} values"
         yield "repeatable", Finding("no", note=note)
     elif first.other:
         yield "repeatable", Finding("no", note=first_in_words(first))
@@ -316,7 +317,7 @@ def miscounts(multiplicity: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _everywhere(outcome: ProductOutcome) -> Finding:
-    regions = outcome.region_map.regions
+    regions = outcome.regions
     if len(regions) == 1:
         return Finding("yes", note=f"all {regions[0].elements} elements")
     shown = "; ".join(f"{region.elements} at {region}" for region in regions[:4])

@@ -252,7 +252,8 @@ def alternative_plans(spec: Spec, plan: ProductModel) -> Iterator[AlternativePla
     reported = {*FIELDS, "sum_rounding", *subnormal, *(ONLY_SUBNORMAL if shows_subnormals(spec) else ())}
     for alternative in alternatives(plan.step, {}):
         name, how = alternative.field, "none" if alternative.value is None else str(alternative.value)
-        if _rounds_products_differently(plan.step, alternative.model):
+        of_products = alternative.model.root.arithmetic == plan.step.root.arithmetic
+        if of_products and set(alternative.model.arithmetics) != set(plan.step.arithmetics):
             name, how = "product_bits" if name in ("result_bits", "result_rounding") else "", f"rounded {how}"
         elif name == "result_rounding":
             name = "sum_rounding"
@@ -264,11 +265,6 @@ def alternative_plans(spec: Spec, plan: ProductModel) -> Iterator[AlternativePla
             yield AlternativePlan(other, "subnormal_results", subnormal_results(other))
     yield from rounding_alternatives(spec, plan)
     yield from _tree_alternatives(plan)
-
-
-def _rounds_products_differently(step: DotModel, other: DotModel) -> bool:
-    """Return whether two multiply-then-add steps differ in how products are rounded."""
-    return step.root.arithmetic == other.root.arithmetic and set(step.arithmetics) != set(other.arithmetics)
 
 
 def rounding_alternatives(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan]:

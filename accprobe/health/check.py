@@ -308,11 +308,7 @@ def _recorded_of(device: Device) -> Trusted | None:
     recorded_on = {name: x.device.name for name, x in recorded_of(device.architecture).items() if x.instructions}
     if not recorded_on:
         return None
-    same = [name for name, gpu in recorded_on.items() if _same_kind(gpu, device.name)]
+    # One name begins with the other, word by word: "NVIDIA H200" and "NVIDIA H200 NVL" differ in the board.
+    same = [name for name, gpu in recorded_on.items() if all(map(str.__eq__, gpu.split(), device.name.split()))]
     name = (same or list(recorded_on))[0]
     return Trusted(name, named_models(name), "" if same else f"models recorded on another GPU, an {recorded_on[name]}")
-
-
-def _same_kind(recorded_on: str, name: str) -> bool:
-    """Return whether one name begins with the other, word by word: "NVIDIA H200" and "NVIDIA H200 NVL" differ in the board."""
-    return all(a == b for a, b in zip(recorded_on.split(), name.split(), strict=False))

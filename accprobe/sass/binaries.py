@@ -118,7 +118,9 @@ def cubin(piece: Piece) -> Iterator[Path]:
         if piece.kind == "cubin" and piece.size == piece.file.stat().st_size:
             yield piece.file
             return
-        content = _content(piece)
+        with piece.file.open("rb") as file:
+            file.seek(piece.start)
+            content = file.read(piece.size)
         if piece.kind == "cubin":
             (place / "found.cubin").write_bytes(content)
         elif content.startswith(_ELF, start := struct.unpack_from("<4xI", content)[0]):  # it is not compressed
@@ -131,12 +133,6 @@ def cubin(piece: Piece) -> Iterator[Path]:
         if not cubins:
             raise ToolFailed(f"cuobjdump found no cubin in an entry of {piece.label}")
         yield cubins[0]
-
-
-def _content(piece: Piece) -> bytes:
-    with piece.file.open("rb") as file:
-        file.seek(piece.start)
-        return file.read(piece.size)
 
 
 def _check_regular(path: Path) -> None:

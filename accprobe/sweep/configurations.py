@@ -28,11 +28,6 @@ class Dtype:
     triton: str
     precision: str = "ieee"  # Triton's name for the precision of f32 operands.
 
-    @property
-    def smallest_block_k(self) -> int:
-        """Return the smallest K of `tl.dot`: 32 bytes on a matrix unit of 8-bit operands, else 16 elements."""
-        return 32 if self.format.storage_bits == 8 else 16
-
 
 DTYPES = {
     dtype.name: dtype
@@ -81,8 +76,9 @@ def configurations(
     """Return every combination, by operand type, warps and block-K. Raises AccprobeError if Triton has no such block."""
     types = [dtype(name) for name in dict.fromkeys(dtypes)]
     blocks, warps = list(dict.fromkeys(block_ks)), list(dict.fromkeys(num_warps))
+    least = max(32 if each.format.storage_bits == 8 else 16 for each in types)  # the smallest K of `tl.dot`
     for size in blocks:
-        _check_power("--block-k", size, max(each.smallest_block_k for each in types), 4096)
+        _check_power("--block-k", size, least, 4096)
     for count in warps:
         _check_power("--num-warps", count, 1, MOST_WARPS)
     if promote_every is not None and promote_every % 32:

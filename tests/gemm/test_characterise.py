@@ -210,7 +210,7 @@ def test_a_faulty_output_is_named_and_not_confirmed() -> None:
     by_name = findings(outcome)
     assert status(outcome) == ("inferred", f"elements with other bits than the rest were not probed: {place}")
     assert by_name["same_everywhere"].value == "no"
-    assert by_name["same_everywhere"].note == f"2 plans: 1023 at {outcome.region_map.regions[0]}; 1 at {place}"
+    assert by_name["same_everywhere"].note == f"2 plans: 1023 at {outcome.regions[0]}; 1 at {place}"
     assert (by_name["order"].bound, by_name["effective_bits"].bound) == ("exact", "exact")
 
 

@@ -20,7 +20,7 @@ from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.product import ScaleWords, Singles
 from accprobe.gemm.blackbox import BLOCK, Spec
 from accprobe.gemm.callables.arrays import ArrayLibrary, Received
-from accprobe.gemm.callables.epilogues import Epilogue
+from accprobe.gemm.callables.epilogues import OBSERVED_CALL, Epilogue
 from accprobe.gemm.operands import first_operands, unit_scales
 from accprobe.isa.formats import FORMATS, Bits, Format
 
@@ -177,7 +177,7 @@ class CallableAdapter:
         operands = first_operands(self.spec)
         d = self.product(*operands)
         if self.epilogue is not None:
-            while not self.epilogue.is_observed:
+            while self.epilogue.calls < OBSERVED_CALL:
                 self.before.append(d)
                 d = self.product(*operands)
             if self.epilogue.activation is not None:  # earlier results have an activation

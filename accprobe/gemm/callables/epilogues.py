@@ -107,10 +107,6 @@ class Epilogue:
             type_ = torch_type(self.library, self.spec.out)
             self._addend = torch.full(self.shape, -0.0, dtype=type_, device=self.library.device)
 
-    @property
-    def is_observed(self) -> bool:
-        return self.calls >= OBSERVED_CALL
-
     def __call__(self, a: Any, b: Any) -> Any:
         with flags_set(self._torch, self.flags):
             if self.active:

@@ -195,11 +195,8 @@ class _Changes:
         self._subject, self._rng = subject, subject.rng(0xDE9)
         self._a, self._b = first_operands(subject.spec)
         self._d = subject.product(self._a, self._b)
-        self._rows, self._columns = (self._half(len(lines)) for lines in (self._a, self._b))
-
-    def _half(self, lines: int) -> NDArray[np.bool_]:
-        """Return half of the lines, or the only one."""
-        return np.asarray(self._rng.permutation(lines) < -(-lines // 2))
+        halves = (self._rng.permutation(len(lines)) < -(-len(lines) // 2) for lines in (self._a, self._b))
+        self._rows, self._columns = halves  # or the only line
 
     def _redrawn(self, fmt: Format, lines: Bits) -> Bits:
         """Return new numbers, some in each line larger than all of `first_operands`."""

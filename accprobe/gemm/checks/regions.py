@@ -31,8 +31,8 @@ REPEATED_AT_END = 512
 class FirstCalls:
     """Identical calls at the start of a run. call: operands and last result. calls: their number.
 
-    other: first calls that differ from all later ones, in so many `elements`. changed: elements that keep changing; values: the
-    largest number of values of one element.
+    other: first calls that differ from all later ones, in so many `elements`. changed: elements that keep changing, in these
+    calls or, if they are equal, in later identical ones; values: the largest number of values of one element.
     """
 
     call: Call
@@ -117,23 +117,16 @@ class Region:
         return f"rows {ranges(self.rows)}, columns {ranges(self.columns)}"
 
 
-@dataclass(frozen=True)
-class RegionMap:
-    """regions: the largest first. changed: elements that changed in identical calls; values: the most of one element."""
-
-    regions: tuple[Region, ...]
-    changed: int
-    values: int
-
-
-def find_regions(subject: RecordedCallable, first: FirstCalls) -> RegionMap:
+def find_regions(subject: RecordedCallable, first: FirstCalls) -> tuple[tuple[Region, ...], FirstCalls]:
     """Compute the same dot products in every element; different bits mean another plan or a fault.
 
-    first: earlier identical calls. If these change, no more calls are made.
+    Return the regions, the largest first, and `first` with elements that change in these calls. If `first` has such elements,
+    no more calls are made. One region has all elements if any changes.
     """
     rng, spec = np.random.default_rng(subject.seed), subject.spec
+    whole = Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n, changing=True)
     if first.changed:
-        return _changing(spec, first.changed, first.values)
+        return (whole,), first
     classes = np.zeros((spec.m, spec.n), np.int64)
     changed = np.zeros((spec.m, spec.n), bool)
     values = 1
@@ -149,15 +142,10 @@ def find_regions(subject: RecordedCallable, first: FirstCalls) -> RegionMap:
         _, classes = np.unique(classes * (numbers.max() + 1) + numbers.reshape(classes.shape), return_inverse=True)
         classes = classes.reshape(spec.m, spec.n)
     if changed.any():
-        return _changing(spec, int(changed.sum()), values)
+        return (whole,), replace(first, changed=int(changed.sum()), values=values)
     counts = np.bincount(classes.reshape(-1))
     order = np.argsort(-counts, kind="stable")
-    return RegionMap(tuple(region_of(classes == number, int(counts[number])) for number in order), 0, 1)
-
-
-def _changing(spec: Spec, changed: int, values: int) -> RegionMap:
-    """Return all elements as one region."""
-    return RegionMap((Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n, changing=True),), changed, values)
+    return tuple(region_of(classes == number, int(counts[number])) for number in order), first
 
 
 def same_for_all(spec: Spec, draw: int, rng: np.random.Generator) -> tuple[Bits, Bits]:
