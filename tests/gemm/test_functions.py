@@ -53,7 +53,7 @@ def test_products_of_transposed_operands_are_refused(name: str) -> None:
     shape, function = TRANSPOSED[name]
     with pytest.raises(AccprobeError) as refused:
         characterise(FunctionBox(product_of("f32", *shape), function), elements=ELEMENTS)
-    assert str(refused.value).startswith(f"the result is {name}: ")
+    assert str(refused.value).startswith(f"the callable returns {name}, ")
 
 
 @pytest.mark.parametrize("name", some([*NEARLY_PRODUCTS]))
