@@ -84,13 +84,6 @@ class ToleranceRequest:
         m, n = (min(side, USUAL_SIDE) if given is None else given for given in (self.m, self.n))
         return min(TESTS, max(FEWEST_TESTS, outputs // (m * n) // SHARING * SHARING)), m, n
 
-    def operation(self, data: Data, m: int, n: int, draw: int = 0, tests: int = 1) -> Operation:
-        """Draw tests with the same B, each of m rows."""
-        rng = np.random.default_rng([self.seed, draw])
-        rows = tests * m
-        a, b = drawn_patterns(data, self.model.a, self.model.b, rows, n, self.k, rng)
-        return Operation(self.model, a, b, tests=tests)
-
 
 class DrawnTests(NamedTuple):
     """Tests with the same B: their product, its bounds, and the reference of calc_diff."""
@@ -100,9 +93,13 @@ class DrawnTests(NamedTuple):
     reference: Floats
 
     @classmethod
-    def of(cls, request: ToleranceRequest, operation: Operation) -> DrawnTests:
-        emulated = Emulated.of(operation)
-        reference = rounded_values(emulated.exact.sums, request.model.result)
+    def of(cls, request: ToleranceRequest, draw: int, tests: int) -> DrawnTests:
+        """Draw so many tests."""
+        model, (_, m, n) = request.model, request.shape
+        rng = np.random.default_rng([request.seed, draw])
+        a, b = drawn_patterns(request.data, model.a, model.b, tests * m, n, request.k, rng)
+        emulated = Emulated.of(Operation(model, a, b, tests=tests))
+        reference = rounded_values(emulated.exact.sums, model.result)
         return cls(emulated, Tolerance.at_rate(emulated, request.rate), reference)
 
     def tests(self, x: Floats) -> Floats:
@@ -173,11 +170,10 @@ def _beyond(test: OwnTest, got: Floats, reference: Floats) -> Truths:
 
 def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _: None) -> ToleranceReport:
     """Return the report. Raises AccprobeError if there is no bound."""
-    tests, m, n = request.shape
-    draws = []
+    tests, draws = request.shape[0], []
     for first in range(0, tests, SHARING):
         show(f"test {first} of {tests}")
-        draws.append(DrawnTests.of(request, request.operation(request.data, m, n, first, min(SHARING, tests - first))))
+        draws.append(DrawnTests.of(request, first, min(SHARING, tests - first)))
         _check_bounded(request, draws[-1].tolerance.bound)
     tail = tail_of([draw.emulated for draw in draws])
     share = tail.at(request.rate)

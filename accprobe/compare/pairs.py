@@ -78,7 +78,8 @@ def offered(rows: Iterable[Row]) -> dict[InstructionRole, list[Row]]:
     found: dict[InstructionRole, list[Row]] = {}
     for row in rows:
         found.setdefault(role_of(row.instruction), []).append(row)
-    return {wanted: _newest(alike) for wanted, alike in found.items()}
+    newest = {wanted: max((row.instruction.family for row in alike), key=lambda x: x.since) for wanted, alike in found.items()}
+    return {wanted: [row for row in found[wanted] if row.instruction.family is family] for wanted, family in newest.items()}
 
 
 def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
@@ -90,11 +91,6 @@ def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
         return abs(inst.k - other.k), abs(inst.n - other.n), abs(inst.m - other.m), registers
 
     return min(rows, key=distance)
-
-
-def _newest(rows: Sequence[Row]) -> list[Row]:
-    family = max((row.instruction.family for row in rows), key=lambda family: family.since)
-    return [row for row in rows if row.instruction.family is family]
 
 
 def _class(name: str) -> str:

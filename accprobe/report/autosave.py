@@ -52,8 +52,8 @@ class Autosave:
         with atomic.locked(target.with_name(f".{target.name}.lock"), LOCK_SECONDS):
             found = self._found()
             whole = with_results(found, report) if found else None
-            if self._is_first or whole is None:
-                keep_previous(self._path)
+            if (self._is_first or whole is None) and target.is_file() and target.stat().st_size:
+                atomic.save(self._path.with_name(f"{self._path.name}~"), target.read_bytes())
             (whole or report).save(target)
         if found and whole is None:
             kept = f"{len(found.claims)} results of another seed, version or environment"
@@ -65,12 +65,6 @@ class Autosave:
             return Report.load(self._path) if self._path.exists() else None
         except ReportError:
             return None
-
-
-def keep_previous(path: Path) -> None:
-    """Copy the file to FILE~. Raises OSError."""
-    if path.is_file() and path.stat().st_size:
-        atomic.save(path.with_name(f"{path.name}~"), path.read_bytes())
 
 
 def with_results(kept: Report, new: Report) -> Report | None:

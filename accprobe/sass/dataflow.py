@@ -99,7 +99,7 @@ def addend(opcode: str, operands: list[str]) -> tuple[int | None, bool]:
 
     Operands are D, A, B, C, …; a warpgroup's: D, [A,] descriptor, C[, scale-d], …
     """
-    if not _adds_to_d(opcode):
+    if not parse(opcode).family.adds_to_d:
         return register_number(operands[3]), False
     at = 1 + max((i for i, operand in enumerate(operands) if "gdesc" in operand), default=2)
     c, scale = (*operands[at:], "", "")[:2]
@@ -107,11 +107,6 @@ def addend(opcode: str, operands: list[str]) -> tuple[int | None, bool]:
         return None, False
     number = register_number(c)
     return number, number is not None and re.match(r"\s*!?UP\d", scale) is not None
-
-
-@cache
-def _adds_to_d(opcode: str) -> bool:
-    return parse(opcode).family.adds_to_d
 
 
 PATIENCE = 4

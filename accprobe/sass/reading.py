@@ -115,7 +115,9 @@ class Function:
 
 
 def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:
-    return tuple(line.opcode for line in lines if not _moves_constant(line))
+    return tuple(
+        line.opcode for line in lines if not (line.opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(line.operands))
+    )
 
 
 def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterator[Function]:
@@ -193,10 +195,6 @@ def read_line(offset: int, text: str) -> Line | None:
     """Return one instruction as a disassembler prints it, "@P0 FADD R1, R2, R3 ;"; None if there is none."""
     found = _INSTRUCTION.match(text)
     return Line(offset, found[1] or "", found[2], found[3].strip()) if found else None
-
-
-def _moves_constant(line: Line) -> bool:
-    return line.opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(line.operands) is not None
 
 
 class _Section(NamedTuple):

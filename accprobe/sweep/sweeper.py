@@ -16,9 +16,8 @@ from accprobe.errors import DeviceError
 from accprobe.report.report import Report
 from accprobe.report.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
 from accprobe.sweep import masks, prediction
-from accprobe.sweep.compilation import Compiled, compile_configurations, triton_version
 from accprobe.sweep.configurations import SIDE, Configuration, Dtype, check_k
-from accprobe.sweep.gpu import GpuBench
+from accprobe.sweep.kernel import Compiled, GpuBench, compile_configurations, triton_version
 from accprobe.sweep.masks import SETS, Measured, Operands, Sample, draw_matrices
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from accprobe.sweep.compilation import PARSES, compile_configurations
 from accprobe.sweep.configurations import configurations
+from accprobe.sweep.kernel import PARSES, compile_configurations
 
 compiler = pytest.importorskip("triton.compiler")
 MISMATCH = "AST constructor recursion depth mismatch (before=36, after=80)"

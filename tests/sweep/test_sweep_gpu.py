@@ -14,9 +14,8 @@ from accprobe.errors import DeviceError
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
-from accprobe.sweep.compilation import Compiled
 from accprobe.sweep.configurations import DTYPES, Configuration
-from accprobe.sweep.gpu import GpuBench
+from accprobe.sweep.kernel import Compiled, GpuBench
 from accprobe.sweep.masks import draw_matrices
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")

@@ -83,7 +83,8 @@ def members(model: ProductModel) -> tuple[Structure, ...]:
     tree = model.tree
     if isinstance(tree, Chain):
         return (_structure_of(tree),)
-    is_uniform, lanes, whole = has_uniform_rounding(model), lanes_of(tree), chunks(tree)
+    how, lanes, whole = additions_of(model), lanes_of(tree), chunks(tree)
+    is_uniform = how.kept is None and not how.is_serial and model.is_ordered  # all partial sums are rounded alike
     slices, order = _structure_of(flat(tree)).slices, _order(model, flat(tree))
     can_promote = is_uniform and whole is not None and len(whole) > 1 and is_even(sizes(whole))
     promoted = [Structure((KSlice(whole, chunked=True),), "forward")] if can_promote and whole else []
@@ -106,12 +107,6 @@ def _distinct(structures: Iterable[Structure]) -> list[Structure]:
     for each in structures:
         kinds.setdefault((each.split_k, each.slice_sizes, each.promote_every, each.lanes), each)
     return list(kinds.values())
-
-
-def has_uniform_rounding(model: ProductModel) -> bool:
-    """Return whether all partial sums are rounded alike, so that slices and promoted parts give the same bits."""
-    how = additions_of(model)
-    return how.kept is None and not how.is_serial and model.is_ordered
 
 
 def lanes_of(tree: Merged) -> Lanes | None:
