@@ -136,6 +136,8 @@ class TorchArrays(ArrayLibrary):
         self._repeated: Any = None
         self._graph: Any = None
         self._calls = 0
+        self._layout: tuple[object, ...] = ()
+        self._operands: list[Any] = []
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
         if by_columns:
@@ -155,9 +157,11 @@ class TorchArrays(ArrayLibrary):
         pitch = -(-n * k // ALIGNED) * ALIGNED
         together = max(1, min(TOGETHER, WINDOWS // pitch))
         buffer = self._buffer("windows", (together, pitch), _signed_integers(words[:0]).dtype.name)[:, : n * k]
-        lines = buffer.view(self.type(fmt)).unbind()
-        operands = [line.view(n, k).t() if by_columns else line.view(k, n) for line in lines]
-        found = []
+        layout = buffer.data_ptr(), together, n, k, fmt, by_columns
+        if layout != self._layout:
+            lines = buffer.view(self.type(fmt)).unbind()
+            self._layout, self._operands = layout, [x.view(n, k).t() if by_columns else x.view(k, n) for x in lines]
+        found, operands = [], self._operands
         with torch.no_grad():
             for first in range(0, calls, together):
                 rows = every[places[first : first + together]]

@@ -37,7 +37,8 @@ def forward(parts: Sequence[Node]) -> Merged:
 def reordered(parts: Sequence[Node], order: Nested, by_start: Sequence[int] | None = None) -> Merged:
     """Return the parts added in an order, by its name if it has one. by_start: the numbers of the parts along K."""
     along = range(len(parts)) if by_start is None else by_start
-    moved = renumbered(order, [along.index(i) for i in range(len(parts))])
+    places = sorted(range(len(parts)), key=along.__getitem__)
+    moved = renumbered(order, places)
     return Merged(tuple(parts[i] for i in along), named_order(moved, len(parts)), addition())
 
 

@@ -235,7 +235,8 @@ def direction(chains: Sequence[FusedSums]) -> str:
 def _share(chain: FusedSums, every: Ints) -> str:
     """Return which k a chain has if others lie between them."""
     ks = np.unique([k for group in chain for k in group])
-    if len(ks) == np.count_nonzero((every >= ks[0]) & (every <= ks[-1])):
+    first, last = np.searchsorted(every, ks[[0, -1]])
+    if len(ks) == last - first + 1:
         return ""
     starts = np.flatnonzero(np.diff(ks, prepend=ks[0] - 2) != 1)
     lengths, steps = np.diff(starts, append=len(ks)), np.unique(np.diff(ks[starts]))
