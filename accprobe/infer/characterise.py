@@ -10,7 +10,7 @@ from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
 from accprobe.infer.experiments.order import lone_products, order, wider_inner_sums
-from accprobe.infer.experiments.precision import precision, tiny_results
+from accprobe.infer.experiments.precision import precision
 from accprobe.infer.experiments.scales import scaled_blocks
 from accprobe.infer.experiments.specials import carries, control, nan, overflow, subnormals, tininess, zero_signs
 from accprobe.infer.findings import Characterisation, Findings, effective_bits_of, order_findings
@@ -49,7 +49,6 @@ def infer_model(log: QueryLog, counterexamples: Sequence[Exchange] = ()) -> Char
         draft, found = _run(bench, draft, STRUCTURE)
         bench = bench.within(draft.reach)
         model, findings, chosen_on = _rules(bench, draft, found)
-        model, findings = tiny_results(bench, model, findings)
         findings["carries"] = carries(bench, model)
         findings["effective_bits"] = effective_bits_of(findings)
     findings |= control(bench)

@@ -11,26 +11,21 @@ In a sum of two terms, M and t, no third term cancels M: the alignment shows onl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import chain, product
-from typing import get_args
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.infer.alternative import combinations_of, with_arithmetic
 from accprobe.infer.draft import REACH, Draft, DraftNode, RowSeries, Slot, agree, choose_word, limit, named, span
-from accprobe.infer.findings import Bound, Finding, Findings
-from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Workbench, contest, two_to
+from accprobe.infer.findings import Finding, Findings
+from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Workbench, two_to
 from accprobe.model.fields import Name
-from accprobe.model.tree import SUM_BITS, DotModel, FloatArithmetic, ProductExponent, Role, Rounding
+from accprobe.model.tree import SUM_BITS, Role
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
-from accprobe.operands.request import joined
 
 SEED = 20_25
 LONE = 100  # Random products that show how lone products are rounded.
-DENSE = 1500  # Random dot products of a kind.
 
 
 def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
@@ -38,7 +33,6 @@ def precision(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     findings: Findings = {}
     for role in draft.roles() if draft.inner is None else ():
         draft, found = _of_role(bench, draft, role)
-        draft, found = _dense_roundings(bench, draft, role, found)
         findings |= {str(Name(feature, role)): finding for feature, finding in found.items()}
     return draft, findings
 
@@ -201,60 +195,6 @@ def _below_alignment(bench: Workbench, node: DraftNode, f: int, more: bool = Fal
             yield {heads[0].leaf: two_to(big), heads[-1].leaf: -two_to(big), tail.leaf: Dyadic(t, big - f - 2)}
 
 
-def _dense_roundings(bench: Workbench, draft: Draft, role: Role, findings: Findings) -> tuple[Draft, Findings]:
-    """Return the findings of one role's sums with the result bits and rounding that dense products determine.
-
-    Products of full width that lie close together add up to more bits than a few powers of two do. The exponent with which a
-    product takes part is not known yet, so it is a candidate too.
-    """
-    bits, rounding = findings["result_bits"], findings["result_rounding"]
-    if bits.bound != "at_least" or not isinstance(bits.value, int):
-        return draft, findings
-    most = max(bits.value, bench.widest_result(bits.value))
-    growth = bits.value + 3 + max(len(node.slots) for node in draft.nodes()).bit_length()
-    widths = (*range(bits.value, min(growth, most)), most)
-    ways = combinations_of(
-        {"result_bits": widths, "result_rounding": get_args(Rounding), "product_exponent": get_args(ProductExponent)}
-    )
-    drafts = [draft.change(role, **fields) for fields in ways]
-    operands = draw("near one", bench.inst, np.random.default_rng(SEED), DENSE)
-    found = contest(bench, (changed.model() for changed in drafts), operands)
-    if not found.explaining:
-        return draft, findings
-    draft = drafts[found.explaining[-1]]
-    sums = [drafts[i].arithmetic(role) for i in found.explaining]
-    modes, least = tuple(dict.fromkeys(x.result_rounding for x in sums)), min(x.result_bits for x in sums)
-    bound: Bound = "exact" if least == sums[-1].result_bits else "at_least"
-    undetermined = replace(rounding, value=sums[-1].result_rounding, bound="undetermined", candidates=modes)
-    return draft, {
-        **findings,
-        "result_bits": replace(bits, value=least, bound=bound, evidence=found.evidence),
-        "result_rounding": Finding(modes[0], evidence=found.evidence) if len(modes) == 1 else undetermined,
-    }
-
-
-def tiny_results(bench: Workbench, model: DotModel, findings: Findings) -> tuple[DotModel, Findings]:
-    """Narrow result bits that are only a lower bound, on sums around the smallest results.
-
-    If the alignment is the limit, a coarser result still shows below the normal range: its last place is higher.
-    """
-    bits = findings["result_bits"]
-    arithmetic = next(node.arithmetic for node in model.root.nodes() if node.products)
-    if bits.bound != "at_least" or not isinstance(bits.value, int) or not isinstance(arithmetic, FloatArithmetic):
-        return model, findings
-    widths = range(bench.inst.d.mantissa_bits, bits.value - 1, -1)
-    candidates = [with_arithmetic(model, arithmetic, replace(arithmetic, result_bits=r)) for r in widths]
-    rng = np.random.default_rng(SEED)
-    found = contest(bench, candidates, joined([draw(kind, bench.inst, rng, DENSE) for kind in ("tiny", "clustered")]))
-    if not found.explaining:
-        return model, findings
-    possible = [widths[i] for i in found.explaining]
-    bound: Bound = "exact" if len(possible) == 1 else "at_least"
-    width = arithmetic.result_bits if arithmetic.result_bits in possible else max(possible)
-    narrowed = replace(bits, value=min(possible), bound=bound, evidence=found.evidence)
-    return candidates[widths.index(width)], {**findings, "result_bits": narrowed}
-
-
 EVERY = 8  # Step, in bits, between the depths of rows if nothing is truncated.
 
 
@@ -269,27 +209,17 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
     kept, kept_subtracting = adding.value, subtracting.value
     if not isinstance(kept, int) or not isinstance(kept_subtracting, int):
         raise AccprobeError("the limits of a sum of two terms were not found")
-    if kept_subtracting <= kept < bench.inst.d.mantissa_bits:
-        note = "the alignment is the limit; no sum of two terms has more bits to round"
-        draft = draft.change(role, alignment_bits=kept, result_bits=max(kept, bench.widest_result(kept)))
-        result = Finding(kept, "at_least", (), note, adding.evidence)
-        rounding = Finding("RZ", "undetermined", get_args(Rounding), "no sum has more bits than the result keeps")
-        draft, terms = _alignment_rounding(bench, draft, node, kept)
-        return draft, named(adding, result, rounding, terms)
     result = Finding(kept, evidence=adding.evidence + subtracting.evidence)
     draft = draft.change(role, alignment_bits=None, result_bits=kept)
     rows = bench.fitting(_ties(bench, node, kept))
     draft, rounding = choose_word(bench, draft, "result_rounding", role, rows, "no ties can be made")
     limits = [limit(bench, series, draft.model()) for _, series in _below_ties(bench, node, kept) if series]
-    exact = [limit for limit in limits if limit.exact]
-    if not exact:
-        reach = max((limit.bits for limit in limits), default=kept)
-        alignment = Finding(None, note=f"exact: every bit that can decide a rounding is kept ({reach} tried)")
-        return draft, named(alignment, result, rounding)
-    f = min(limit.bits for limit in exact)
-    alignment = Finding(f, evidence=tuple(e for limit in exact for e in limit.evidence))
-    draft, terms = _alignment_rounding(bench, draft.change(role, alignment_bits=f), node, f)
-    return draft, named(alignment, result, rounding, terms)
+    reach = max((limit.bits for limit in limits), default=kept)
+    alignment = Finding(None, note=f"exact: every bit that can decide a rounding is kept ({reach} tried)")
+    if exact := [limit for limit in limits if limit.exact]:  # the refinement finds how many bits are kept
+        evidence = tuple(e for limit in exact for e in limit.evidence)
+        alignment = Finding(None, "undetermined", note="bits that decide a rounding are lost", evidence=evidence)
+    return draft, named(alignment, result, rounding)
 
 
 def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[LeafValues]:
@@ -339,17 +269,3 @@ def _below_ties(
                 tails = [(j, Dyadic(tail_sign * ((beside << (j - kept - 1)) + 1), big - j)) for j in depths]
                 rows: RowSeries = [(j, {head.leaf: Dyadic(sign, big), tail.leaf: value}) for j, value in tails]
                 yield f"{label}, {sign} {tail_sign} {name}", fitting(rows)
-
-
-def _alignment_rounding(bench: Workbench, draft: Draft, node: DraftNode, f: int) -> tuple[Draft, Finding]:
-    def rows(multiples: range) -> Iterator[LeafValues]:
-        for _, head, tail, big in _arrangements(bench, node):
-            for sign, t in product((1, -1), multiples):
-                yield {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)}
-
-    note = "no row distinguishes the alignment roundings of two terms"
-    odd, even = bench.fitting(rows(range(-15, 16, 2))), bench.fitting(rows(range(-14, 15, 4)))
-    draft, terms = choose_word(bench, draft, "alignment_rounding", node.role, odd, note)
-    if not terms.candidates:
-        return draft, terms
-    return choose_word(bench, draft, "alignment_rounding", node.role, even, terms.note, terms.candidates)
