@@ -117,7 +117,6 @@ class _Runs:
         self._counts, self._partner = np.zeros(len(self._k), np.int64), self._k.copy()
 
     def counted(self) -> Miscounts:
-        """Detect missing and repeated k."""
         k = len(self._k)
         if k <= MOST_WEIGHTS and self._left.size >= ELEMENTS_A_WEIGHT * k:
             self._counts = self._least_squares()

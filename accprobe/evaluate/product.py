@@ -316,7 +316,6 @@ def sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float32
 
 
 def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
-    """Add two sums."""
     if isinstance(arithmetic, IntegerArithmetic):
         total = x.fmt.integers(x.patterns) + y.fmt.integers(y.patterns)
         return SumWords(total.astype(arithmetic.result.dtype), arithmetic.result)
@@ -356,7 +355,6 @@ def _with_one_nan(values: NDArray[np.floating], arithmetic: FloatArithmetic) -> 
 
 
 def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:
-    """Return the sums rounded to a format."""
     if sums.fmt is fmt or fmt.is_integer:
         return sums.patterns
     arithmetic = addition(fmt, how)

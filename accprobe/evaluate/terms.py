@@ -90,7 +90,6 @@ class CachedTerms:
         return all(np.array_equal(x, y) for x, y in same)
 
     def addend(self, subnormals: Subnormals) -> Other:
-        """Return C."""
         return Other(self._c, self._inst.c, subnormals, subnormals)
 
     def operands(self, ks: tuple[int, ...]) -> tuple[Bits, Bits]:

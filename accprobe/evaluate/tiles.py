@@ -154,7 +154,6 @@ def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, runnin
 def _in_lanes(
     step: CompiledStep, a: Floats, a_exponents: _Exponents, b: Floats, b_exponents: _Exponents, running: Floats, odd: Bits
 ) -> None:
-    """Call `lanes.sums_in_turn`."""
     from accprobe.evaluate import lanes
 
     if step.fused is None:

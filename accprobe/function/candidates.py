@@ -108,7 +108,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> Hypothesis:
-    """Return the candidate that a record describes."""
     values = record.model_dump(exclude={"function", "flushed_operands", "keeps_nan"})
     conversion = FormatConversion(**(values | {"nan": None if record.nan is None else int(record.nan, 16)}))
     name, flushed = record.function, record.flushed_operands

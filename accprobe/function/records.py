@@ -47,7 +47,6 @@ def measured_row(
 
 
 def model_record(model: FunctionModel) -> TableModelRecord:
-    """Return the record of a model."""
     reduction: Any = model.reduction
     return TableModelRecord(
         reduction=reduction.name,
@@ -67,7 +66,6 @@ def _table_record(table: Table, unit: int) -> TableRecord:
 
 
 def model_of(record: TableModelRecord) -> FunctionModel:
-    """Return the model of a record."""
     parameters: dict[str, Any] = dict(record.parameters)
     tables = tuple(Table(each.bits, np.array(each.coefficients, np.int64), each.square) for each in record.tables)
     return FunctionModel(

@@ -147,13 +147,11 @@ class FormatConversion:
         return xp.where(xp.isnan(values), self.nan_word(fmt), words)
 
     def nan_word(self, fmt: Format) -> int:
-        """Return the word of NaN."""
         if self.nan is not None:
             return self.nan
         return 0 if fmt.is_integer else fmt.sign_bit - 1
 
     def too_large(self, fmt: Format, overflow: Overflow) -> int:
-        """Return the word of too large values."""
         if overflow == "largest":
             return fmt.largest
         return self.nan_word(fmt) if overflow == "NaN" or fmt.infinity is None else fmt.infinity

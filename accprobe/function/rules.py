@@ -7,7 +7,6 @@ Source: IEEE 754-2019.
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.error_free import rounded_to_odd
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.function.arithmetic import ArithmeticOperation, ArithmeticUnit, operands_of
 from accprobe.function.candidates import sample_words
 from accprobe.function.model import FunctionModel
@@ -36,6 +36,8 @@ from accprobe.function.reference import (
 )
 from accprobe.function.units import opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.model.product import Chain, ProductModel, multiply_add
+from accprobe.operands.request import Request
 from accprobe.report.functions import FunctionRow, TableModelRecord
 from accprobe.report.report import Report
 from accprobe.verify.outcome import Verification
@@ -45,8 +47,6 @@ Doubles = NDArray[np.float64]
 # Random rows beside every pair of special words.
 RANDOM_ROWS = 1 << 20
 SPECIAL_WORDS = 160
-# Rows of fma.rn.f64, which Python's integers compute.
-FUSED_ROWS = 1 << 17
 # Rows from which the rules are inferred; all are compared.
 RULE_ROWS = 1 << 15
 
@@ -82,7 +82,7 @@ class Rules:
             elif operation == "div":
                 values = approximate_quotient(a, b, self.reciprocal) if self.reciprocal else a / b
             elif fmt.name == "f64":
-                values = fused_doubles(a, b, *c) if c else a + b if operation == "add" else a * b
+                values = _fused_doubles(*operands) if c else a + b if operation == "add" else a * b
             else:
                 first, second = (a, b) if operation == "add" else (a * b, c[0] if c else None)
                 values = first if second is None else rounded_to_odd(first, second)
@@ -179,30 +179,14 @@ def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:
     return "largest" if rounding == "RZ" else "infinity"
 
 
-def fused_doubles(a: Doubles, b: Doubles, c: Doubles) -> Doubles:
-    """Return a · b + c of f64 values, rounded once: finite ones by Python's integers, whose division rounds correctly."""
-    values = np.where(np.isfinite(a) & np.isfinite(b) & ~np.isfinite(c), c, a * b + c)
-    rows = np.flatnonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
-    parts = [np.frexp(each[rows]) for each in (a, b, c)]
-    whole = [np.ldexp(fraction, 53).astype(np.int64).tolist() for fraction, _ in parts]
-    low = [exponent.astype(np.int64) - 53 for _, exponent in parts]
-    of_product, of_addend = (low[0] + low[1]).tolist(), low[2].tolist()
-    for row, x, y, z, k, n in zip(rows.tolist(), *whole, of_product, of_addend, strict=True):
-        least = min(k, n)
-        total = (x * y << k - least) + (z << n - least)
-        if total:
-            values[row] = _double(total, least)
-        elif x * y:
-            values[row] = 0.0
-    return values
+_F64 = FORMATS["f64"]
+_FUSED = ProductModel(_F64, _F64, 1, multiply_add(_F64), Chain(0, 1, (0,)), _F64)
 
 
-def _double(whole: int, exponent: int) -> float:
-    """Return whole · 2^exponent, rounded to nearest even."""
-    try:
-        return whole / (1 << -exponent) if exponent < 0 else float(whole << exponent)
-    except OverflowError:
-        return math.inf if whole > 0 else -math.inf
+def _fused_doubles(a: Bits, b: Bits, c: Bits) -> Doubles:
+    """Return a · b + c of f64 words, rounded once."""
+    found: Doubles = evaluate(_FUSED.step, _FUSED.instruction, Request(a[:, None], b[:, None], c)).view(np.float64)
+    return found
 
 
 def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
@@ -241,8 +225,8 @@ def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
 
 
 def _near_products(operands: tuple[Bits, ...], seed: int) -> tuple[Bits, ...]:
-    """Return the first rows of f64 operands, in half of which the exponents of a · b and of c are near."""
-    a, b, c = (each[:FUSED_ROWS] for each in operands)
+    """Return rows of f64 operands, in half of which the exponents of a · b and of c are near."""
+    a, b, c = operands
     rng, fraction, exponents = np.random.default_rng(seed), np.uint64((1 << 52) - 1), np.uint64(2047 << 52)
     of_product = sum((each & exponents).view(np.int64) >> 52 for each in (a, b)) - 1023
     near = (of_product + rng.integers(-110, 111, len(c))).clip(0, 2046).view(np.uint64) << np.uint64(52)

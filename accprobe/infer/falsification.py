@@ -194,7 +194,6 @@ class _Trial:
 
     @cached_property
     def _random(self) -> Results:
-        """Return random dot products of every kind."""
         rng = np.random.default_rng(self._seed)
         return self._query(Results(self._inst, draw_every_kind(self._inst, rng, RANDOM_PER_KIND), self._model))
 

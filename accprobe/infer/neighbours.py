@@ -330,7 +330,6 @@ class Floors(NamedTuple):
 
 
 def floors(inst: Instruction, model: DotModel) -> Iterator[Floors]:
-    """Yield the floors of each role whose sums are aligned."""
     for arithmetic, _ in float_arithmetics(model):
         if arithmetic.alignment_bits is None:
             continue

@@ -284,7 +284,6 @@ class Budget:
         self.remaining = remaining
 
     def take(self, candidates: Iterable[T]) -> Iterator[T]:
-        """Yield candidates while the budget lasts."""
         for candidate in candidates:
             if not self.remaining:
                 return

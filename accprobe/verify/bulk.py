@@ -89,7 +89,6 @@ class Verifier:
         return a.reshape(batch.rows, -1), b.reshape(batch.columns, -1), c.reshape(batch.rows, -1), d.reshape(batch.rows, -1)
 
     def draw(self, batch: MatrixProduct) -> None:
-        """Fill A, B and C."""
         self._drawing.draw(batch.recipe, batch.number, *self.arrays(batch)[:3])
 
     def compare(self, batch: MatrixProduct, count: Any, found: Any) -> None:

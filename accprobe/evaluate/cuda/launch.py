@@ -50,7 +50,6 @@ def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
 
 
 def evaluator_name(inst: Instruction) -> str:
-    """For messages."""
     return f"the evaluator of {inst.name}"
 
 
@@ -183,8 +182,6 @@ class Hardware:
 
 
 class Drawing:
-    """Random operands of an instruction."""
-
     def __init__(self, cupy: Any, inst: Instruction, target: str, seed: int) -> None:
         cubin = compiler.compile_source(drawing.source(inst), target, f"the operands of {inst.name}")
         module = cupy.RawModule(path=str(cubin.path))

@@ -85,7 +85,6 @@ class WholeOnGpu:
         return patterns
 
     def evaluator(self, model: ProductModel) -> Evaluator:
-        """Return the evaluator of the model's fused sum."""
         key = model.a, model.b, model.step
         if key not in self._evaluators:
             inst, step = model.instruction, model.step
@@ -93,7 +92,6 @@ class WholeOnGpu:
         return self._evaluators[key]
 
     def multiply_adds(self, fused: bool) -> Any:
-        """Return the kernel of chains of multiply-adds."""
         return self._kernel("multiply_adds", "chains of multiply-adds", FUSED=int(fused))
 
     def scaled_sums(self, scales: Scales) -> Any:

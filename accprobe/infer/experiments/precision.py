@@ -61,7 +61,6 @@ def _of_lone_products(bench: Workbench, draft: Draft, role: Role) -> tuple[Draft
 
 
 def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, Findings]:
-    """Measure a sum of three terms or more."""
     role = node.role
     alignment = agree({label: limit(bench, series) for label, series in _cancelling(bench, node) if series})
     f = alignment.value if isinstance(alignment.value, int) else 0

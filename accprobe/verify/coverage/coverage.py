@@ -51,7 +51,6 @@ class Coverage:
         self._reached = Reached(self._trace.families)
 
     def see(self, request: Request) -> None:
-        """Count the events of these dot products."""
         self._reached.see(self._trace.of(request))
 
     def add(self, other: Coverage) -> None:

@@ -58,18 +58,15 @@ def _addends(fmt: Format) -> list[int]:
 
 
 def addend_families(inst: Instruction) -> dict[str, EventFamily]:
-    """Return the events of C."""
     return {"C": events_of(f"operands: C {value}" for value in _addends(inst.c))}
 
 
 def addend_codes(inst: Instruction, request: Request) -> CodeArrays:
-    """Yield the codes of `addend_families`."""
     c = inst.c.integers(request.c)
     return (("C", c == value, code) for code, value in enumerate(_addends(inst.c)))
 
 
 def integer_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
-    """Return all events of a sum of integers."""
     found = {"ends": events_of(ENDS)}
     if count := len(node.products):
         found["groups"] = events_of(
@@ -82,7 +79,6 @@ def integer_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily
 
 
 def integer_codes(inst: Instruction, model: DotModel, node: FusedSum, request: Request) -> CodeArrays:
-    """Yield the codes of `integer_families`."""
     if node.products:
         a, b = inst.a.integers(request.a), inst.b.integers(request.b)
         for code, (ks, (x, y)) in enumerate(product(_groups(node), _extremes(inst))):

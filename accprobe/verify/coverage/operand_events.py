@@ -90,7 +90,6 @@ def _scale_classes(fmt: Format, patterns: Bits) -> NDArray[np.int64]:
 
 
 def operand_families(inst: Instruction) -> dict[str, EventFamily]:
-    """Return all events of operands and of block scales."""
     formats = {"A": inst.a, "B": inst.b, "C": inst.c}
     lacking = {letter: {kind for kind, codes in codes_of(fmt).items() if not codes} for letter, fmt in formats.items()}
 
@@ -128,7 +127,6 @@ def operand_families(inst: Instruction) -> dict[str, EventFamily]:
 
 
 def operand_codes(inst: Instruction, request: Request) -> CodeArrays:
-    """Yield the codes of `operand_families`."""
     patterns = ((inst.a, request.a.T), (inst.b, request.b.T), (inst.c, request.c[None]))
     a, b, c = every = [classes_of(fmt, x) for fmt, x in patterns]
     kinds = len(OPERAND_CLASSES)

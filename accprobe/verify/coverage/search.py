@@ -202,7 +202,6 @@ class Reached:
         self.hit = {key: np.zeros(len(events), bool) for key, events in families.items()}
 
     def see(self, reaching: Reaching) -> None:
-        """Mark the events that dot products reach."""
         for key, _, codes in reaching:
             self.hit[key][codes] = True
 

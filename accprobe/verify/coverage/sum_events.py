@@ -90,7 +90,6 @@ def bands(count: int, most: int) -> list[int]:
 
 
 def sum_families(bound: SumRange) -> dict[str, EventFamily]:
-    """Return all events of a sum."""
     x, alone = bound.arithmetic, ONE_TERM if bound.terms < 2 else ""
     products = bound.roles["product"].count if "product" in bound.roles else 0
     has_c, has_inner = "C" in bound.roles, "inner sum" in bound.roles

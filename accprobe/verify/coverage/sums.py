@@ -189,7 +189,6 @@ def group_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
 
 
 def group_codes(inst: Instruction, node: FusedSum, sums: Sums, request: Request) -> CodeArrays:
-    """Yield the codes of `group_families`."""
     of = _groups(inst, node)
     if of is None:
         return
