@@ -92,7 +92,6 @@ class Emulated(NamedTuple):
 
     @property
     def d(self) -> Floats:
-        """Return the results."""
         return self.operation.values(rounded_to(self.sums, self.operation.model.result, self.operation.model.result_rounding))
 
 
@@ -112,7 +111,6 @@ def without_last_rounding(operation: Operation) -> Operation:
 
 
 def rounded_values(values: Floats, fmt: Format, how: Rounding = "RNE") -> Floats:
-    """Round float64 values to a format."""
     f64 = FORMATS["f64"]
     values = np.ascontiguousarray(values)
     return values if fmt is f64 else fmt.values(rounded_to(SumWords(values.view(np.uint64), f64), fmt, how))

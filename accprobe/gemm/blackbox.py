@@ -120,13 +120,11 @@ class Call(NamedTuple):
     d: Bits
 
     def part(self, rows: Lines, columns: Lines) -> Call:
-        """Return the call of some rows and columns of D."""
         scales = self.scales and scales_of_lines(self.scales, rows, columns)
         return Call(self.a[rows], self.b[columns], scales, self.d[np.ix_(rows, columns)])
 
 
 def scales_of_lines(scales: ScaleWords, rows: Lines, columns: Lines) -> ScaleWords:
-    """Return the scales of some rows and columns."""
     a, b = scales
     return ScaleWords(a if len(a) == 1 else a[rows], b if b.shape[1] == 1 else b[:, columns])
 

@@ -118,7 +118,6 @@ def _sums(model: ProductModel, a: Bits, b: Bits, start: SumValues | None = None)
 
 
 def _results(way: EpilogueWay, inputs: EpilogueInputs) -> Bits:
-    """Return D by this way."""
     with np.errstate(all="ignore"):
         return inputs.out.patterns(way(inputs))
 

@@ -96,7 +96,6 @@ def _improved(
 
 
 def other_bits(plan: ProductModel) -> Iterator[ProductModel]:
-    """Yield the plan with other bits in its fused sum."""
     arithmetic = plan.step.root.arithmetic
     if isinstance(arithmetic, FloatArithmetic):
         yield from (with_step(plan, step) for step in variants(arithmetic, plan.step.products))

@@ -132,7 +132,6 @@ class Report(StrictRecord):
         return len(self.measured) + max(0, self.run.selected - len(self.instructions))
 
     def dumps(self) -> str:
-        """Return the report as JSON text."""
         return written(self.model_dump(mode="json", by_alias=True, exclude_defaults=True))
 
     def save(self, path: Path) -> None:

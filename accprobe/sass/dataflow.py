@@ -50,7 +50,6 @@ class Effect(NamedTuple):
 
 @cache
 def effect(opcode: str) -> Effect:
-    """Return the effect of an opcode."""
     stem, *modifiers = opcode.split(".")
     if is_matrix(opcode):
         matrix = parse(opcode)
@@ -126,7 +125,6 @@ T = TypeVar("T")
 
 
 def line_of(value: int) -> int:
-    """Return the line that makes a value."""
     return (value >> _SHIFT) - 1
 
 

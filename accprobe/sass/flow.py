@@ -144,7 +144,6 @@ class Flow:
         return found
 
     def block_of(self, index: int) -> int:
-        """Return the block of a line."""
         return bisect_right(self._starts, index) - 1
 
     def cycle_of(self, index: int) -> int:

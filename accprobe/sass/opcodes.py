@@ -61,7 +61,6 @@ class MatrixOpcode:
 
     @property
     def family(self) -> Family:
-        """Return the PTX family of this unit."""
         return _UNITS[self.stem][0]
 
     @property

@@ -67,6 +67,19 @@ def test_a_composite_of_torch_is_predicted(name: str, dtype: str, computes: str,
     assert torch.equal(accprobe.predict(str(file), x, targets), expected.reshape(shape))
 
 
+def test_a_composite_whose_results_change_is_not_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
+    composite, calls = COMPOSITES["torch:softmax"], iter(range(1 << 20))
+
+    def changing(x: Any, given: Arguments) -> Any:
+        return composite.call(x, given) * (1 + next(calls) % 2)
+
+    monkeypatch.setitem(COMPOSITES, "torch:softmax", replace(composite, call=changing))
+    found = run("torch:softmax", "--shape", "16x64", "--elements", "64")
+    assert found.exit_code == 1, found.output
+    assert "unstable" in found.stdout
+    assert "identical calls give other bits" in found.stdout
+
+
 def test_the_sum_and_each_loss_of_cross_entropy_are_explained() -> None:
     for reduction in ("sum", "none"):
         found = run("torch:cross_entropy", "--shape", "16x64", "--elements", "64", "--option", f"reduction={reduction}")

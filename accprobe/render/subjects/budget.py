@@ -265,7 +265,6 @@ def _detected(share: float) -> Phrase:
 
 
 def tolerance_words(found: ToleranceReport) -> Iterator[str]:
-    """Yield conclusions."""
     titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
     missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
     if not missed:
