@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, product
+from typing import get_args
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from accprobe.infer.draft import REACH, Draft, DraftNode, RowSeries, Slot, agree
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Workbench, two_to
 from accprobe.model.fields import Name
-from accprobe.model.tree import SUM_BITS, Role
+from accprobe.model.tree import SUM_BITS, Role, Rounding
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
 
@@ -208,17 +209,27 @@ def two_term_precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple
     kept, kept_subtracting = adding.value, subtracting.value
     if not isinstance(kept, int) or not isinstance(kept_subtracting, int):
         raise AccprobeError("the limits of a sum of two terms were not found")
+    if kept_subtracting <= kept < bench.inst.d.mantissa_bits:
+        note = "the alignment is the limit; no sum of two terms has more bits to round"
+        draft = draft.change(role, alignment_bits=kept, result_bits=max(kept, bench.widest_result(kept)))
+        result = Finding(kept, "at_least", (), note, adding.evidence)
+        rounding = Finding("RZ", "undetermined", get_args(Rounding), "no sum has more bits than the result keeps")
+        draft, terms = _alignment_rounding(bench, draft, node, kept)
+        return draft, named(adding, result, rounding, terms)
     result = Finding(kept, evidence=adding.evidence + subtracting.evidence)
     draft = draft.change(role, alignment_bits=None, result_bits=kept)
     rows = bench.fitting(_ties(bench, node, kept))
     draft, rounding = choose_word(bench, draft, "result_rounding", role, rows, "no ties can be made")
     limits = [limit(bench, series, draft.model()) for _, series in _below_ties(bench, node, kept) if series]
-    reach = max((limit.bits for limit in limits), default=kept)
-    alignment = Finding(None, note=f"exact: every bit that can decide a rounding is kept ({reach} tried)")
-    if exact := [limit for limit in limits if limit.exact]:  # the refinement finds how many bits are kept
-        evidence = tuple(e for limit in exact for e in limit.evidence)
-        alignment = Finding(None, "undetermined", note="bits that decide a rounding are lost", evidence=evidence)
-    return draft, named(alignment, result, rounding)
+    exact = [limit for limit in limits if limit.exact]
+    if not exact:
+        reach = max((limit.bits for limit in limits), default=kept)
+        alignment = Finding(None, note=f"exact: every bit that can decide a rounding is kept ({reach} tried)")
+        return draft, named(alignment, result, rounding)
+    f = min(limit.bits for limit in exact)
+    alignment = Finding(f, evidence=tuple(e for limit in exact for e in limit.evidence))
+    draft, terms = _alignment_rounding(bench, draft.change(role, alignment_bits=f), node, f)
+    return draft, named(alignment, result, rounding, terms)
 
 
 def two_term_rows(bench: Workbench, node: DraftNode, f: int | None, kept: int) -> Iterator[LeafValues]:
@@ -268,3 +279,17 @@ def _below_ties(
                 tails = [(j, Dyadic(tail_sign * ((beside << (j - kept - 1)) + 1), big - j)) for j in depths]
                 rows: RowSeries = [(j, {head.leaf: Dyadic(sign, big), tail.leaf: value}) for j, value in tails]
                 yield f"{label}, {sign} {tail_sign} {name}", fitting(rows)
+
+
+def _alignment_rounding(bench: Workbench, draft: Draft, node: DraftNode, f: int) -> tuple[Draft, Finding]:
+    def rows(multiples: range) -> Iterator[LeafValues]:
+        for _, head, tail, big in _arrangements(bench, node):
+            for sign, t in product((1, -1), multiples):
+                yield {head.leaf: Dyadic(sign, big), tail.leaf: Dyadic(t, big - f - 2)}
+
+    note = "no row distinguishes the alignment roundings of two terms"
+    odd, even = bench.fitting(rows(range(-15, 16, 2))), bench.fitting(rows(range(-14, 15, 4)))
+    draft, terms = choose_word(bench, draft, "alignment_rounding", node.role, odd, note)
+    if not terms.candidates:
+        return draft, terms
+    return choose_word(bench, draft, "alignment_rounding", node.role, even, terms.note, terms.candidates)
