@@ -130,14 +130,11 @@ def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> H
         "negative results become 0" if conversion.relu else "",
         "NaN keeps its leading bits" if record.keeps_nan else "",
     )
-    rounding = "exact" if _is_exact(name, operand, result) else f"rounded once ({conversion.rounding})"
+    exactly = name == "identity" and operand.is_float and operand.widens_to(result)
+    rounding = "exact" if exactly else f"rounded once ({conversion.rounding})"
     return Hypothesis(
         ", ".join(filter(None, (f"{what}, {rounding}", *extra))), words, conversion.nan is None and not record.keeps_nan, record
     )
-
-
-def _is_exact(name: str, operand: Format, result: Format) -> bool:
-    return name == "identity" and operand.is_float and operand.widens_to(result)
 
 
 def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:

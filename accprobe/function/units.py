@@ -75,7 +75,7 @@ class ScalarUnit:
             if self.operand.name == "e2m1":  # two numbers are a byte, which no register class of inline assembly holds
                 text = f"{{ .reg .b8 t, u; mov.b16 {{t, u}}, %1; {self.name} %0, t; }}"
             return f'{{ unsigned t; asm volatile("{text}" : "=r"(t) : "h"((unsigned short)(x))); y = t; }}'
-        to, of = _register(self.result), _register(self.operand)
+        to, of = REGISTERS[self.result.name], REGISTERS[self.operand.name]
         kind = {"f": "float", "h": "unsigned short", "r": "unsigned"}[to]
         value = "__float_as_uint(t)" if to == "f" else "t"
         return f'{{ {kind} t; asm volatile("{self.name} %0, %1;" : "={to}"(t) : "{of}"({_read(self.operand)})); y = {value}; }}'
@@ -105,10 +105,6 @@ def _is_narrow(fmt: Format) -> bool:
 
 def _number(target: str) -> int:
     return int("".join(filter(str.isdigit, target)) or 0)
-
-
-def _register(fmt: Format) -> str:
-    return REGISTERS[fmt.name]
 
 
 def _read(fmt: Format) -> str:

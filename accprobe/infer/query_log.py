@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -163,7 +163,7 @@ class QueryLog(InstructionSubject):
     def contradictions(self, model: DotModel) -> Contradictions:
         """Return what the model does not explain of all results ever received."""
         count, some = 0, list[Counterexample]()
-        for entry in (*self._joined_tests(), *self.entries):
+        for entry in self._every:
             if entry.model == model:
                 continue
             expected = evaluate(model, self.instruction(entry.has_metadata), entry.request)
@@ -229,14 +229,6 @@ class QueryLog(InstructionSubject):
         any_others = np.random.default_rng(len(self.entries)).integers(1, 1 + len(others), len(is_one))
         which = np.where(is_one, 0, any_others)
         return self.query(joined([one, others])[which])[is_one], (rows[is_one], columns[is_one])
-
-    def _joined_tests(self) -> list[LogEntry]:
-        """Return the entries of the tests as one with metadata and one without, which models explain much faster."""
-        of_kinds = [[entry for entry in self._tests if entry.has_metadata == kind] for kind in (False, True)]
-        return [
-            replace(some[0], request=joined([e.request for e in some]), d=np.concatenate([e.d for e in some]))
-            for some in filter(None, of_kinds)
-        ]
 
     @property
     def _every(self) -> list[LogEntry]:
