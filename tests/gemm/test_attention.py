@@ -21,7 +21,7 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
 from accprobe.isa.formats import FORMATS
 
-ELEMENTS = 1 << 12
+ELEMENTS = 1 << 10
 FLASH = Planted(m=8, n=256, k=256, products_per_sum=16, out="f32")
 """As FlashAttention-2 on Hopper: mma of 16 products, one chain along the keys."""
 

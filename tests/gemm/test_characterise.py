@@ -28,7 +28,7 @@ from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Nested, Node, nested
 
-ELEMENTS = 1 << 12
+ELEMENTS = 1 << 10
 NOT_ONCE = {"int8, dropped tail": "40 missing: k = 512-551", "doubled k": "1 counted more than once: k = 255"}
 # `benchmarks/products.py` draws thousands of others.
 FOUND = ("promoted every 128", "results f16, RZ", "int8, dropped tail")

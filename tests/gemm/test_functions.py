@@ -19,7 +19,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import ProductModelField, product_json
 from accprobe.model.product import Merged
 
-ELEMENTS = 1 << 12
+ELEMENTS = 1 << 10
 
 
 def numpy_mm(a: Array, b: Array) -> Array:

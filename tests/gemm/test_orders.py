@@ -23,7 +23,7 @@ from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS
 from accprobe.report.words import plan_words
 
-ELEMENTS = 1 << 12
+ELEMENTS = 1 << 10
 F64 = FORMATS["f64"]
 
 

@@ -26,7 +26,7 @@ from accprobe.gemm.plans import draft
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, ProductModel, addition, in_chunks, multiply_add
 
-ELEMENTS = 1 << 12
+ELEMENTS = 1 << 10
 BF16 = Planted(m=16, n=16, k=64, out="bf16")
 F16 = Planted(a="f16", b="f16", m=16, n=16, k=64, out="f16")
 

@@ -34,11 +34,6 @@ def test_triton_promotes_in_a_loop(imprecise: int, instructions: int, tmp_path: 
     assert sum(count for _, count in chain.opcodes) == instructions
 
 
-def test_triton_without_a_limit_never_promotes(tmp_path: Path) -> None:
-    function, _ = compiled(tmp_path / "x.cubin", 90, 4, None, True)
-    assert verdicts(function) == {("QGMMA", "never", 1, UNBOUNDED)}
-
-
 def test_triton_with_a_limit_of_0(tmp_path: Path) -> None:
     """Triton 3.9 goes to the f16 unit then; another version that stays with wgmma has to promote each one."""
     function, ptx = compiled(tmp_path / "x.cubin", 90, 4, 0, True)
