@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accprobe import emulate
-from accprobe.budget.data import DrawnPatterns, drawn_patterns
+from accprobe.budget.data import DrawnPair, drawn_patterns
 from accprobe.budget.error_report import SEEDS, BudgetRequest
 from accprobe.budget.errors import exact_sums
 from accprobe.evaluate.error_free import Floats
@@ -83,7 +83,7 @@ class Gpu:
         }
 
 
-def draws(data: str, k: int) -> list[DrawnPatterns]:
+def draws(data: str, k: int) -> list[DrawnPair]:
     """The operands that an account has of that K."""
     request = BudgetRequest()
     return [

@@ -36,14 +36,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import accprobe.trace
 from accprobe.operands.safetensors import write_tensors
-from accprobe.trace import ProgramRun, paused, run_both
+from accprobe.trace import ProgramRun, pause_recording, run_both
 from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
 from accprobe.trace.hash_kernel import hash_kernel, memory_layout_of
 from accprobe.trace.hashing import HashQueue, hash_of
 from accprobe.trace.recorder import Recorder, open_writer
 from accprobe.trace.records import TensorValue, TraceWriter
-from accprobe.trace.summary import counts, findings_json, trace_headline
+from accprobe.trace.summary import count_operations, findings_json, trace_headline
 
 TOKENS, BATCH = 128, 16
 MOST_KEPT_BYTES = 8 << 20
@@ -114,7 +114,7 @@ class Model:
 
     def decode(self) -> Any:
         with torch.no_grad():
-            with paused():
+            with pause_recording():
                 past = self.model(self.tokens[:1, :-1], use_cache=True).past_key_values
             return self.model(self.tokens[:1, -1:], past_key_values=past, use_cache=True).logits
 
@@ -201,7 +201,7 @@ def overhead(tiny: bool, batch: int) -> dict[str, Any]:
         recorder = Recorder(writer=writer)
 
         def fetch() -> None:
-            with paused():
+            with pause_recording():
                 recorder.finish()
 
         with recorder.recording():
@@ -267,7 +267,10 @@ def peak_memory() -> int:
 def described(found: TraceFindings) -> dict[str, Any]:
     """Return the line of a comparison, and print it."""
     verified = sum(each.cause.verified for each in found.origins)
-    print(f"  {trace_headline(found)}\n  {counts(found)}; {verified} of {len(found.origins)} causes verified", flush=True)
+    print(
+        f"  {trace_headline(found)}\n  {count_operations(found)}; {verified} of {len(found.origins)} causes verified",
+        flush=True,
+    )
     for each in found.origins:
         cause = each.cause
         print(
@@ -279,7 +282,7 @@ def described(found: TraceFindings) -> dict[str, Any]:
     return {
         "first": trace_headline(found),
         "verified": verified,
-        "counts": counts(found),
+        "counts": count_operations(found),
         **findings_json(found),
         "names": names,
     }

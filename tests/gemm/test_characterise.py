@@ -219,5 +219,6 @@ def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
     outcome = outcome_of(NAMED["wrong block scale"])
     found, reason = status(outcome)
     assert found == "inferred"
-    assert "block 3 has the scales of block 2" in reason and reason.endswith("too far off to be suggested")
+    assert "block 3 has the scales of block 2" in reason
+    assert reason.endswith("too far off to be suggested")
     assert "scales" not in findings(outcome)

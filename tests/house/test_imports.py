@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import pkgutil
 import pydoc
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,22 @@ def test_no_module_needs_an_optional_package() -> None:
     assert len(names) > 80
     command = [sys.executable, "-c", PROGRAM, " ".join(OPTIONAL), " ".join(names)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_benchmarks_and_scripts_import_names_that_exist() -> None:
+    """No other test runs them all, and mypy does not read them."""
+    top = Path(__file__).parents[2]
+    for path in [
+        *top.glob("benchmarks/*.py"),
+        *(x for x in top.glob("scripts/*") if x.read_bytes().startswith(b"#!/usr/bin/env python")),
+    ]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("accprobe") and node.module not in NOT_PLAIN:
+                module = importlib.import_module(node.module or "")
+                missing = [
+                    x.name for x in node.names if not hasattr(module, x.name) and find_spec(f"{node.module}.{x.name}") is None
+                ]
+                assert not missing, f"{path.name} imports {', '.join(missing)} from {node.module}"
 
 
 def test_public_names_are_typed() -> None:
