@@ -52,8 +52,8 @@ def explain_command(
 
     Needs: nothing; extra fast for large products, torch for .pt.
 
-    Exit status: 0 one plan explains every compared element of all results; 1 some elements are not explained, or two results
-    have different plans; 2 error.
+    Exit status: 0 one plan explains every compared element of all results; 1 some elements are not explained, products are
+    missing or counted twice, or two results have different plans; 2 error.
 
     \b
     Example:
@@ -84,7 +84,7 @@ def explain_command(
         from accprobe.render.terminal import print_blocks
 
         print_blocks(explanation_blocks(names, found, spec.out))
-    if differing_plans(found) or any(each.mismatches for each in found):
+    if differing_plans(found) or any(each.mismatches or each.adds_wrong_products for each in found):
         sys.exit(DIFFERS)
 
 

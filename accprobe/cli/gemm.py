@@ -176,7 +176,9 @@ def swept_sizes(of: str, text: str | None, versus: str | None) -> tuple[int, ...
     words = [word.strip() for word in values.split(",") if word.strip()]
     if name.strip() != of or not words or not all(word.isdigit() and int(word) for word in words):
         raise AccprobeError(f"--sweep '{text}' is not a list of {of}; give for example {of}=1,8,64")
-    return tuple(dict.fromkeys(map(int, words)))
+    if len(sizes := tuple(dict.fromkeys(map(int, words)))) < 2:
+        raise AccprobeError(f"--sweep '{text}' has one size, with which nothing is compared; give for example {of}=1,8,64")
+    return sizes
 
 
 def _list() -> None:

@@ -131,7 +131,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode, or a
     callable, followed by words such as the shape, a format or an option. `accprobe list --fields` lists the fields. A
     requirement fails if a value is undetermined or not confirmed, if its bound does not imply the requirement, or if no
-    measured row matches. Simulated reports need --allow-simulated.
+    measured row matches. A report whose run stopped early fails. Simulated reports need --allow-simulated.
 
     Needs: nothing.
 
@@ -159,5 +159,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
         print_message(f"SIMULATED: {report} has published models, nothing was measured")
     found = check_requirements(loaded, requirements)
     print_blocks(requirement_blocks(found))
-    if not all(outcome.passed for outcome in found):
+    if missing := loaded.measurable - len(loaded.measured):
+        print_message(f"{report} fails: the run stopped early, {missing} of {loaded.measurable} instructions are not measured")
+    if missing or not all(outcome.passed for outcome in found):
         sys.exit(DIFFERS)

@@ -68,6 +68,11 @@ class Explanation:
         return len(self.plans) - 1 + self.more
 
     @property
+    def adds_wrong_products(self) -> bool:
+        """Return whether products are missing from the result or count twice."""
+        return any(plan.findings.get("each_product_once", "yes") != "yes" for plan in self.plans[:1])
+
+    @property
     def nearly(self) -> bool:
         """Return whether the plan explains nearly all words."""
         return bool(self.plans) and self.mismatches <= (1 - _NEARLY) * self.compared

@@ -97,6 +97,7 @@ REFUSED = [
     ("gemm gone.py:f", "there is no file gone.py"),
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("gemm numpy:matmul --dtype e4m3", "numpy:matmul does not support e4m3: give --dtype f32 or f64"),
+    ("reduce numpy:sum --sweep rows=8,8", "--sweep 'rows=8,8' has one size, with which nothing is compared"),
     ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of m; give for example m=1,8,64"),
     ("gemm numpy:matmul --option torch.backends.x.foo=1,2", "give the last word of the flag, such as foo=1,2"),
     ("gemm numpy:matmul --shape 4x4x16 --sweep m=1,2 --versus numpy:matmul", "--sweep compares sizes of one callable"),

@@ -44,10 +44,8 @@ def test_no_module_needs_an_optional_package() -> None:
 def test_benchmarks_and_scripts_import_names_that_exist() -> None:
     """No other test runs them all, and mypy does not read them."""
     top = Path(__file__).parents[2]
-    for path in [
-        *top.glob("benchmarks/*.py"),
-        *(x for x in top.glob("scripts/*") if x.read_bytes().startswith(b"#!/usr/bin/env python")),
-    ]:
+    scripts = [x for x in top.glob("scripts/*") if x.is_file() and x.read_bytes().startswith(b"#!/usr/bin/env python")]
+    for path in [*top.glob("benchmarks/*.py"), *scripts]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("accprobe") and node.module not in NOT_PLAIN:
                 module = importlib.import_module(node.module or "")

@@ -190,7 +190,8 @@ def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K", rema
     ).strip()
     others: dict[str, list[str]] = {}
     for row in (row for row in rows if row.status != "confirmed"):
-        others.setdefault(row.reason, []).append(f"{row.name.removeprefix('torch:')} {row.shape} {row.a} -> {row.out}")
+        dim = f" dim={row.options['dim']}" if row.is_reduction and "dim" in row.options else ""
+        others.setdefault(row.reason, []).append(f"{row.name.removeprefix('torch:')} {row.shape} {row.a} -> {row.out}{dim}")
     lines = "".join(filled(f"- {', '.join(dict.fromkeys(names))}: {reason}") for reason, names in others.items())
     refused = f"Not confirmed:\n\n{lines}\n" if lines else ""
     return f"{filled(text)}\n{refused}{table}"
