@@ -64,6 +64,16 @@ def test_a_flipped_bit(folder: Path) -> None:
     assert "possible causes: other operands, another program, faulty hardware" in result.stdout
 
 
+def test_a_result_without_a_product_differs(folder: Path) -> None:
+    a, b = operands(CHAIN, 1)
+    kept = a.copy()
+    kept[:, 7] = 0
+    np.save(folder / "lacks.npy", CHAIN(kept, b))
+    result = explain("lacks.npy")
+    assert "WRONG PRODUCTS: k 7 missing" in result.stdout
+    assert result.exit_code == 1
+
+
 def test_no_known_plan(folder: Path) -> None:
     a, b = operands(CHAIN, 1)
     np.save(folder / "other.npy", replace(CHAIN, alignment_bits=18, result_bits=18)(a, b))

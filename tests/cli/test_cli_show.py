@@ -1,3 +1,4 @@
+import json
 import os
 import re
 from pathlib import Path
@@ -91,6 +92,15 @@ def test_standard_input_is_a_report(path: Path) -> None:
         nothing.stderr
         == "accprobe: standard input: it is not an accprobe report, but another JSON file: the key schema is missing\n"
     )
+
+
+def test_a_report_of_a_run_that_stopped_early_fails_its_check() -> None:
+    whole = json.loads(Report.load("h200").dumps())
+    cut = json.dumps(whole | {"claims": whole["claims"][:3]}).encode()
+    for stdin, status in ((json.dumps(whole).encode(), 0), (cut, 1)):
+        result = invoke("check", "-", "--require", "*: status == confirmed", stdin=stdin)
+        assert result.exit_code == status
+    assert "the run stopped early, 290 of 293 instructions are not measured" in result.stderr
 
 
 @pytest.mark.parametrize("command", [["show"], ["diff", "h200"], ["check", "--require", "*: effective_bits > 1"]], ids=str)
