@@ -122,7 +122,8 @@ def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Co
             command(to=Output.of(form, output, endings, is_shown), **options)
 
         found: Any = output_option("Output file, in the format of its ending, JSON by default")(with_output)
-        return format_option(*forms)(found)  # type: ignore[no-any-return]
+        with_format: Command = format_option(*forms)(found)
+        return with_format
 
     return decorated
 

@@ -101,7 +101,8 @@ def report_options(command: Command) -> Command:
         command(to=ReportOutput(output, form, time_limit), **options)
 
     found: Any = time_limit_option(with_output)
-    return format_option("json")(output_option(_REPORT_FILE)(found))  # type: ignore[no-any-return]
+    with_options: Command = format_option("json")(output_option(_REPORT_FILE)(found))
+    return with_options
 
 
 _REPORT_FILE = (

@@ -73,7 +73,7 @@ pays = _LoadThreshold().pays
 def is_there() -> bool:
     """Return whether numba is installed, works with this numpy and has a cache folder."""
     try:
-        import accprobe.evaluate.lanes  # noqa: F401
+        import accprobe.evaluate.lanes  # noqa: F401 -- whether it can be imported is the question
     except (ImportError, RuntimeError):
         return False
     return True

@@ -219,7 +219,7 @@ class RecordedCallable:
 
     def reduce_windows(self, words: Bits, starts: Lines) -> Bits:
         """Return the results [calls, 1, N] of a reduction; column n is words[start : start + K], starts [calls, N]."""
-        d: Bits = one_nan(self.box.reduce_windows(words, starts), self.spec.out)  # type: ignore[attr-defined]
+        d: Bits = one_nan(self.box.reduce_windows(words, starts), self.spec.out)  # type: ignore[attr-defined]  # see `takes_windows`
         self.calls += len(d)
         self.elements += d.size
         return d

@@ -311,7 +311,7 @@ def _mode_class() -> Any:
     from torch._dynamo.eval_frame import set_eval_frame, skip_code
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
+    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]  # torch's class has no type
         """Passes each operation to a recorder. The compiler is not recorded; compiled code is."""
 
         def __init__(self, recorder: Recorder) -> None:

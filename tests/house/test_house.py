@@ -29,8 +29,21 @@ HOMONYMS = {
 """Public names that several folders define. It may only shrink."""
 
 
+AT_THE_TOP_OF_THE_REPOSITORY = {
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "NOTICE",
+    "README.md",
+    "RELEASING.md",
+    "pyproject.toml",
+}
+
+
 def test_nothing_else_is_at_the_top() -> None:
     assert {path.name for path in house.PACKAGE.iterdir() if path.is_file()} <= AT_THE_TOP
+    files = {path.name for path in house.PACKAGE.parent.iterdir() if path.is_file() and not path.name.startswith(".")}
+    assert files <= AT_THE_TOP_OF_THE_REPOSITORY
 
 
 def test_no_public_name_is_defined_in_two_folders() -> None:

@@ -295,7 +295,8 @@ def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
 def _int_mm(*_: Any) -> Multiply:
     import torch
 
-    return torch._int_mm  # type: ignore[no-any-return]
+    multiply: Multiply = torch._int_mm
+    return multiply
 
 
 def _f32_or_s32(a: Format) -> Format:

@@ -138,7 +138,10 @@ def linear(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
         raise UnknownName(f"there is no activation '{name}'; {nearest(str(name), ACTIVATIONS)}")
     function, arguments = ACTIVATIONS[str(name)] if name else ("", {})
     activated: Any = partial(getattr(functional, function), **arguments) if name else lambda d: d
-    call = lambda a, b, bias, alpha, beta: activated(functional.linear(a, b.t(), bias))  # noqa: E731
+
+    def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
+        return activated(functional.linear(a, b.t(), bias))
+
     return Epilogue(call, spec, library, (spec.n,), given_flags(options, spec.a.name))
 
 
@@ -146,7 +149,9 @@ def addmm(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
     """Return `torch.addmm` of C [M, N]."""
     import torch
 
-    call = lambda a, b, c, alpha, beta: torch.addmm(c, a, b, alpha=alpha, beta=beta)  # noqa: E731
+    def call(a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
+        return torch.addmm(c, a, b, alpha=alpha, beta=beta)
+
     return _with_factors(call, spec, options, library)
 
 
