@@ -27,11 +27,6 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "pays", lambda _: request.param == "compiled")
 
 
-OF_ONE_ELEMENT = [
-    name for name, plan in NAMED.items() if plan.edge is None and plan.faulty is None and plan.wrong_block_scale is None
-]
-
-
 @pytest.mark.parametrize("promote_every", [64, 128])
 def test_slices_of_scattered_blocks_are_promoted_too(promote_every: int) -> None:
     plan = replace(NAMED["4 interleaved slices"], interleave=32, promote_every=promote_every)
@@ -39,9 +34,9 @@ def test_slices_of_scattered_blocks_are_promoted_too(promote_every: int) -> None
     np.testing.assert_array_equal(product(model, a, b), d)
 
 
-@pytest.mark.parametrize("name", [name for name in OF_ONE_ELEMENT if NAMED[name].merge != "unordered"])
+@pytest.mark.parametrize("name", [name for name, plan in NAMED.items() if plan.merge != "unordered"])
 def test_planted_product(name: str) -> None:
-    plan = replace(NAMED[name], m=12, n=9, by_m=())
+    plan = replace(NAMED[name], m=12, n=9)
     model, a, b, scales, d = words(plan, seed=3)
     np.testing.assert_array_equal(product(model, a, b, scales=scales), d)
 

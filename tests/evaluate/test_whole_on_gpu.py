@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from compiled import library, needs_compiler
 from marks import only_on_a_gpu, some
+from planted_boxes import spec_of
 from planted_models import model_of
 from planted_plans import NAMED
 from planted_products import Planted
 
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.operands import draw_operands
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
@@ -93,8 +93,7 @@ WAYS = [Scales("128x128", how, fused) for how in get_args(Scaling) for fused in 
 
 
 def random_call(plan: Planted, kind: str, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
-    model, of = model_of(plan), {"1x128 and 128x128": "128x128"}.get(plan.scales or "", plan.scales)
-    return draw_operands(Spec(plan.m, plan.n, plan.k, model.a, model.b, model.result, of), kind, np.random.default_rng(seed))  # type: ignore[arg-type]
+    return draw_operands(spec_of(plan), kind, np.random.default_rng(seed))
 
 
 def hold(evaluate: WholeOnGpu, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> None:

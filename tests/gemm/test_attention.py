@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from marks import some
-from planted_boxes import PlantedAttention
+from planted_boxes import FunctionBox, planted_attention
 from planted_products import Planted
 from product_judge import false_findings, is_planted_order
 
@@ -40,7 +40,7 @@ CANNOT_SHOW = {
 """Alternatives with the same results: of weights that are powers of two; of one sum of two numbers in bf16, rounded to bf16."""
 
 
-def asked(box: PlantedAttention) -> ProductOutcome:
+def asked(box: FunctionBox) -> ProductOutcome:
     return characterise(box, elements=ELEMENTS)
 
 
@@ -53,7 +53,7 @@ def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome
 @pytest.mark.parametrize(("name", "operands"), some(list(itertools.product(PLANS, ("bf16", "f16"))), 12))
 def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None:
     plan = replace(PLANS[name], a=operands, b=operands)
-    outcome = asked(PlantedAttention(plan))
+    outcome = asked(planted_attention(plan))
     assert status(outcome) == ("confirmed", "")
     assert (outcome.verification.mismatches, outcome.kept.contradicting) == (0, 0)
     assert outcome.verification.elements >= ELEMENTS
@@ -63,7 +63,7 @@ def test_planted_attention_is_found_as_planted(name: str, operands: str) -> None
 
 def test_queries_with_another_plan_are_a_region_of_their_own() -> None:
     other = replace(FLASH, products_per_sum=8, alignment_bits=24)
-    outcome = asked(PlantedAttention(FLASH, other=other, since=5))
+    outcome = asked(planted_attention(FLASH, other=other, since=5))
     assert status(outcome) == ("confirmed", "")
     assert [found.region.rows.tolist() for found in outcome.found] == [[0, 1, 2, 3, 4], [5, 6, 7]]
     hold_as_planted(FLASH, outcome)
@@ -71,7 +71,7 @@ def test_queries_with_another_plan_are_a_region_of_their_own() -> None:
 
 
 def test_keys_that_are_left_out_are_named() -> None:
-    outcome = asked(PlantedAttention(replace(FLASH, dropped_tail=16)))
+    outcome = asked(planted_attention(replace(FLASH, dropped_tail=16)))
     once = findings(outcome)["each_product_once"]
     assert (once.value, once.note) == ("no", "16 missing: k = 240-255")
 

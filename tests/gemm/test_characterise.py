@@ -12,10 +12,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 from marks import some
-from planted_boxes import PlantedBox
-from planted_plans import HOPPER, NAMED
-from planted_products import Edge, Planted
-from planted_sums import OperandRounding
+from planted_boxes import FunctionBox, box_of, spec_of
+from planted_plans import BLOCKS, HOPPER, NAMED
+from planted_products import Planted
+from planted_sums import Array, OperandRounding
 from product_judge import contradictions, false_findings, is_planted_order
 
 from accprobe.gemm.blackbox import Spec
@@ -36,8 +36,8 @@ FOUND = ("promoted every 128", "results f16, RZ", "int8, dropped tail")
 LONG_TAIL = ("3 even slices, backward", "block scales, one block", "doubled k")
 
 
-def outcome_of(plan: Planted, rows: int | None = None) -> ProductOutcome:
-    return characterise(PlantedBox(plan, rows), elements=ELEMENTS)
+def outcome_of(plan: Planted) -> ProductOutcome:
+    return characterise(box_of(plan), elements=ELEMENTS)
 
 
 def hold_as_planted(plan: Planted, outcome: ProductOutcome, found: RegionOutcome | None = None) -> None:
@@ -188,26 +188,26 @@ def test_unordered_sums_may_be_scaled(name: str) -> None:
 
 @pytest.mark.slow
 def test_regions_have_their_own_plan() -> None:
-    edge = Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))
-    plan = replace(NAMED["edge tiles"], k=128, edge=edge)
-    outcome = outcome_of(plan)
-    others = int(np.count_nonzero(edge.holds(plan.m, plan.n)))
+    plan = replace(HOPPER, m=40, n=40, k=128)
+    other = replace(plan, products_per_sum=8, alignment_bits=24)
+    edge = (np.arange(40)[:, None] >= 32) | (np.arange(40) >= 32)
+    outcome = characterise(FunctionBox(spec_of(plan), lambda a, b: np.where(edge, other(a, b), plan(a, b))), elements=ELEMENTS)
     assert status(outcome) == ("confirmed", "")
     assert outcome.verification.mismatches == 0
-    assert [found.region.elements for found in outcome.found] == [plan.m * plan.n - others, others]
+    assert [found.region.elements for found in outcome.found] == [1024, 576]
     by_name = findings(outcome)["same_everywhere"]
     assert by_name.value == "no"
-    assert by_name.note.startswith(f"2 plans: 1024 at rows 0-31, columns 0-31; {others} at rows 32-39, columns")
-    hold_as_planted(replace(plan, edge=None), outcome, outcome.found[0])
-    hold_as_planted(replace(edge.plan, k=plan.k), outcome, outcome.found[1])
+    assert by_name.note.startswith("2 plans: 1024 at rows 0-31, columns 0-31; 576 at rows 32-39, columns")
+    hold_as_planted(plan, outcome, outcome.found[0])
+    hold_as_planted(other, outcome, outcome.found[1])
 
 
 def test_a_faulty_output_is_named_and_not_confirmed() -> None:
-    plan = replace(NAMED["faulty output"], k=64)
-    assert plan.faulty is not None
-    place = f"rows {plan.faulty.row}, columns {plan.faulty.column}"
-    outcome = outcome_of(plan)
-    by_name = findings(outcome)
+    """The last bit of one output is always set."""
+    plan, fault = replace(HOPPER, k=64), np.zeros((32, 32), np.uint32)
+    fault[5, 11] = 1
+    outcome = characterise(FunctionBox(spec_of(plan), lambda a, b: plan(a, b).view(np.uint32) | fault), elements=ELEMENTS)
+    place, by_name = "rows 5, columns 11", findings(outcome)
     assert status(outcome) == ("inferred", f"elements with other bits than the rest were not probed: {place}")
     assert by_name["same_everywhere"].value == "no"
     assert by_name["same_everywhere"].note == f"2 plans: 1023 at {outcome.regions[0]}; 1 at {place}"
@@ -216,7 +216,11 @@ def test_a_faulty_output_is_named_and_not_confirmed() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
-    outcome = outcome_of(NAMED["wrong block scale"])
+    def function(a: Array, b: Array, sa: Array, sb: Array) -> Array:
+        blocks = [0, 1, 2, 2, 4]
+        return BLOCKS(a, b, sa[:, blocks], sb[blocks])
+
+    outcome = characterise(FunctionBox(spec_of(BLOCKS), function), elements=ELEMENTS)
     found, reason = status(outcome)
     assert found == "inferred"
     assert "block 3 has the scales of block 2" in reason

@@ -8,21 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from marks import some
-from planted_boxes import chain
+from planted_boxes import chain, spec_of
 from planted_plans import AMPERE, FMAS, FP8, HOPPER, operands
 from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.explain import explain
 from accprobe.gemm.known_plans import Explanation, KnownPlan, SampledPlans, sizes, steps_to_try
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.tree import Rounding
-
-
-def spec_of(plan: Planted) -> Spec:
-    return Spec(*plan.shape, *(FORMATS[name] for name in (plan.a, plan.b, plan.out)))
 
 
 def patterns(array: Array, name: str) -> Bits:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from benchmark import loaded
 from marks import only_on_a_gpu
-from planted_boxes import FunctionBox, PlantedBox, chain
+from planted_boxes import FunctionBox, box_of, chain, spec_of
 from planted_plans import FMAS, HOPPER
 from planted_products import Planted
 from planted_sums import Array
@@ -32,7 +32,7 @@ def atomics(slices: int, each: int = 64) -> Planted:
 
 
 def test_slices_in_a_new_order_for_each_tile() -> None:
-    outcome = characterise(PlantedBox(replace(atomics(4), orders="tile")), elements=ELEMENTS)
+    outcome = characterise(box_of(replace(atomics(4), orders="tile")), elements=ELEMENTS)
     by_name = findings(outcome)
     assert status(outcome) == ("confirmed", "")
     assert by_name["slice_sizes"].value == "64, 64, 64, 64"
@@ -47,7 +47,7 @@ def test_slices_in_a_new_order_for_each_tile() -> None:
 
 def test_slices_of_chunks_are_distinguished_from_slices() -> None:
     plan = replace(atomics(3, 96), promote_every=32, orders="call")
-    outcome = characterise(PlantedBox(plan), elements=ELEMENTS)
+    outcome = characterise(box_of(plan), elements=ELEMENTS)
     assert status(outcome) == ("confirmed", "")
     assert outcome.main.plan is not None
     assert order_in_words(outcome.main.plan) == "3 slices of 96: chunks of 32, each a chain of [acc 16]"
@@ -94,11 +94,11 @@ def taken(of: Planted, *blocks: tuple[int, int]) -> FunctionBox:
     """Return a chain that takes blocks of k in this order."""
     ks = [k for block in blocks for k in range(*block)]
     plan = replace(of, m=16, n=16, k=len(ks))
-    return FunctionBox(PlantedBox(plan).spec, lambda a, b: plan(a[:, ks], b[ks]))
+    return FunctionBox(spec_of(plan), lambda a, b: plan(a[:, ks], b[ks]))
 
 
 SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
-ORDERS: dict[str, tuple[PlantedBox | FunctionBox, str, dict[str, object]]] = {
+ORDERS: dict[str, tuple[FunctionBox, str, dict[str, object]]] = {
     "from the last k": (
         FunctionBox(SPEC, lambda a, b: chain(a, b, -1)),
         "one chain from the last k to the first",
@@ -111,12 +111,12 @@ ORDERS: dict[str, tuple[PlantedBox | FunctionBox, str, dict[str, object]]] = {
     ),
     "blocks in disorder": (taken(HOPPER, (32, 48), (64, 80), (0, 32), (48, 64)), "one chain in another order", {}),
     "2 lanes": (
-        PlantedBox(replace(SLICED, interleave=1)),
+        box_of(replace(SLICED, interleave=1)),
         "2 lanes (lane = k mod 2), added in f32",
         {"promote_every": None},
     ),
     "4 lanes of fused sums": (
-        PlantedBox(replace(HOPPER, m=16, n=16, k=128, slices=(32,) * 4, interleave=16)),
+        box_of(replace(HOPPER, m=16, n=16, k=128, slices=(32,) * 4, interleave=16)),
         "4 lanes of 16 k (lane = k // 16 mod 4), added in f32",
         {"promote_every": None},
     ),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from marks import some
-from planted_boxes import FunctionBox, PlantedBox
+from planted_boxes import FunctionBox, box_of
 from planted_disturbances import Mispaired
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_sums import Array
@@ -48,7 +48,7 @@ OTHERS = {
 }
 
 
-def found_in(box: PlantedBox | FunctionBox) -> list[Counted]:
+def found_in(box: FunctionBox) -> list[Counted]:
     """Return the elements that add other products."""
     spec = box.spec
     whole = Region(np.arange(spec.m), np.arange(spec.n), spec.m * spec.n)
@@ -57,7 +57,7 @@ def found_in(box: PlantedBox | FunctionBox) -> list[Counted]:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda x: x.named(K))
 def test_a_mistake_is_named(mistake: Mispaired) -> None:
-    (found,) = found_in(PlantedBox(replace(SMALL, mispaired=mistake)))
+    (found,) = found_in(box_of(replace(SMALL, mispaired=mistake)))
     assert mistake.named(K) in found.mispaired
     wrong = np.arange(mistake.at, mistake.at + mistake.count)
     rows, columns = (wrong if mistake.mistake == name else np.arange(n) for name, n in (("rows", M), ("columns", N)))
@@ -67,16 +67,16 @@ def test_a_mistake_is_named(mistake: Mispaired) -> None:
 @pytest.mark.parametrize("name", some(list(OTHERS), 3))
 def test_of_every_format(name: str) -> None:
     plan = OTHERS[name]
-    assert found_in(PlantedBox(plan)) == []
+    assert found_in(box_of(plan)) == []
     for mistake in (Mispaired("exchanged", 5, 2), Mispaired("columns", 8, 0, 8)):
-        (found,) = found_in(PlantedBox(replace(plan, mispaired=mistake)))
+        (found,) = found_in(box_of(replace(plan, mispaired=mistake)))
         assert mistake.named(plan.k) in found.mispaired
 
 
 def test_one_row_of_a_long_product_is_named() -> None:
     """Its own 1s do not arrive, so that the counts of its region are wrong."""
     plan = replace(OTHERS["e5m2"], m=19, k=320, mispaired=Mispaired("rows", 6, 10))
-    assert [each.mispaired for each in found_in(PlantedBox(plan))] == ["row 6 reads A of row 10"]
+    assert [each.mispaired for each in found_in(box_of(plan))] == ["row 6 reads A of row 10"]
 
 
 def test_where_a_cannot_be_chosen_columns_are() -> None:
@@ -94,7 +94,7 @@ def test_where_a_cannot_be_chosen_columns_are() -> None:
 
 def test_a_mispaired_product_is_not_confirmed() -> None:
     named, plan = "a[0] is multiplied by b[63], a[1-63] by b[0-62]", replace(FMAS, m=M, n=N, k=K, mispaired=Mispaired("rolled"))
-    found = row(characterise(PlantedBox(plan), elements=1 << 10), "own")
+    found = row(characterise(box_of(plan), elements=1 << 10), "own")
     assert found.status == "inferred"
     assert found.reason.endswith(named)
     assert f"WRONG PRODUCTS: {named}" in [alarm.text for alarm in alarms(found)]
@@ -134,5 +134,5 @@ def test_nothing_is_said_of_wrong_sums(name: str) -> None:
 
 def test_a_row_that_reads_another_does_not_depend_on_its_own_alone() -> None:
     plan = replace(FMAS, m=19, n=N, k=16, mispaired=Mispaired("rows", 6, 10))
-    description = findings(characterise(PlantedBox(plan), elements=1 << 8))
+    description = findings(characterise(box_of(plan), elements=1 << 8))
     assert "depends_on" not in description or description["depends_on"].value != "own row and column"

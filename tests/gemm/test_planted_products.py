@@ -67,7 +67,7 @@ def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     """The outcome is that of another product."""
     other, false = OTHERS[name]
     real = product_judge.characterise
-    box = product_judge.PlantedBox
+    box = product_judge.box_of
 
     def of_the_other(asked: Any, **options: Any) -> Any:
         return real(box(other), **options)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_boxes import PlantedBox
+from planted_boxes import FunctionBox, box_of, spec_of
 from planted_plans import HOPPER
 from planted_products import Planted
+from planted_sums import Array
 
-from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import Region
@@ -23,7 +23,7 @@ from accprobe.gemm.dots import (
 )
 from accprobe.gemm.findings import findings, row, status
 from accprobe.gemm.plans import draft
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, ProductModel, addition, in_chunks, multiply_add
 
 ELEMENTS = 1 << 10
@@ -31,32 +31,24 @@ BF16 = Planted(m=16, n=16, k=64, out="bf16")
 F16 = Planted(a="f16", b="f16", m=16, n=16, k=64, out="f16")
 
 
-@dataclass(frozen=True)
-class OverflowBox:
-    """A planted product with other results in place of Inf and of -Inf."""
+def overflowing(plan: Planted, positive: float, negative: float) -> FunctionBox:
+    """Return a planted product with other results in place of Inf and of -Inf."""
 
-    plan: Planted
-    positive: float
-    negative: float
+    def function(a: Array, b: Array) -> Array:
+        d = plan(a, b)
+        return np.where(np.isinf(d.astype(np.float64)), np.where(d > 0, positive, negative).astype(d.dtype), d)
 
-    @property
-    def spec(self) -> Spec:
-        return PlantedBox(self.plan).spec
-
-    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        d = PlantedBox(self.plan).product(a, b, scales).view(self.spec.out.ml_dtype)
-        replaced = np.where(d > 0, self.positive, self.negative).astype(d.dtype)
-        return np.where(np.isinf(d.astype(np.float64)), replaced, d).view(self.spec.out.dtype)
+    return FunctionBox(spec_of(plan), function)
 
 
 @pytest.mark.parametrize(
     ("box", "message"),
     [
-        (OverflowBox(BF16, np.inf, np.nan), "NaN for -Inf"),
-        pytest.param(OverflowBox(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf", marks=pytest.mark.slow),
+        (overflowing(BF16, np.inf, np.nan), "NaN for -Inf"),
+        pytest.param(overflowing(F16, 65504, -65504), "-65504 for -Inf and 65504 for Inf", marks=pytest.mark.slow),
     ],
 )
-def test_other_overflow_results_are_named_and_mark_the_findings(box: OverflowBox, message: str) -> None:
+def test_other_overflow_results_are_named_and_mark_the_findings(box: FunctionBox, message: str) -> None:
     outcome = characterise(box, elements=ELEMENTS)
     assert status(outcome) == ("inferred", f"sums beyond the range of {box.spec.out} give {message}")
     assert (outcome.verification.elements, outcome.verification.mismatches) == (ELEMENTS, 0)
@@ -70,7 +62,7 @@ PROMOTED = replace(HOPPER, m=16, n=16, k=160, promote_every=16, out="bf16")
 
 @pytest.mark.slow
 def test_one_promotion_that_truncates_is_not_confirmed() -> None:
-    outcome = characterise(PlantedBox(replace(PROMOTED, truncated_step=6)), elements=1 << 8)
+    outcome = characterise(box_of(replace(PROMOTED, truncated_step=6)), elements=1 << 8)
     found, reason = status(outcome)
     assert found == "inferred"
     assert "dot products that reach every chain" in reason
@@ -80,7 +72,7 @@ def test_one_promotion_that_truncates_is_not_confirmed() -> None:
 
 def test_a_sample_of_many_chains_is_probed() -> None:
     plan = replace(PROMOTED, k=1120)
-    box = PlantedBox(plan)
+    box = box_of(plan)
     found = draft(box.spec, in_chunks(range(plan.k), 16, tuple(range(16)), addition()), 16)
     region = Region(np.arange(plan.m), np.arange(plan.n), plan.m * plan.n)
     probed, chains_of_plan, reached = probe_chains(RecordedCallable(box), region, found)

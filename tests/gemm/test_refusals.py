@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16
-from planted_boxes import PlantedBox
+from planted_boxes import FunctionBox, box_of, spec_of
 from planted_plans import HOPPER
+from planted_sums import Array
 
-from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
@@ -24,19 +23,14 @@ from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain
 
 
-class TwoLevelSums:
-    """Sums of 4 products, each rounded to f32, four of which are added at once to what was there before."""
-
-    spec = Spec(8, 8, 32, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
-
-    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        x, y = (words.view(bfloat16).astype(np.float64) for words in (a, b))
-        total = np.zeros((len(x), len(y)))
-        with np.errstate(all="ignore"):
-            for k in range(0, 32, 16):
-                parts = [x[:, i : i + 4] @ y[:, i : i + 4].T for i in range(k, k + 16, 4)]
-                total = (total + sum(part.astype(np.float32).astype(np.float64) for part in parts)).astype(np.float32)
-        return total.astype(np.float32).view(np.uint32)
+def two_level_sums(a: Array, b: Array) -> Array:
+    """Add four sums of 4 products, each rounded to f32, at once to what was there before."""
+    x, y, total = a.astype(np.float64), b.astype(np.float64), np.zeros((8, 8), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(0, 32, 16):
+            parts = [x[:, i : i + 4] @ y[i : i + 4] for i in range(k, k + 16, 4)]
+            total = (total + sum(part.astype(np.float32).astype(np.float64) for part in parts)).astype(np.float32)
+    return total
 
 
 @pytest.mark.slow
@@ -49,7 +43,8 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
         return predicted(model, dots)
 
     monkeypatch.setattr(dots, "predicted", counting)
-    outcome = characterise(TwoLevelSums(), elements=1 << 8)
+    spec = Spec(8, 8, 32, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
+    outcome = characterise(FunctionBox(spec, two_level_sums), elements=1 << 8)
     found, reason = status(outcome)
     assert found == "inferred"
     assert sum(evaluated) < 500_000
@@ -60,7 +55,7 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:
-    outcome = characterise(PlantedBox(replace(HOPPER, m=8, n=8, k=16)), elements=1 << 8)
+    outcome = characterise(box_of(replace(HOPPER, m=8, n=8, k=16)), elements=1 << 8)
     outcome.verification.count("normal", 64, 3)
     assert findings(outcome)["order"].bound == "suggested"
     assert f"fresh elements differ from the plan (normal 3 of {outcome.verification.kinds['normal']:,}" in status(outcome)[1]
@@ -74,15 +69,13 @@ def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
 
 
 def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:
-    exact = PlantedBox(replace(HOPPER, m=8, n=8, k=16))
+    plan = replace(HOPPER, m=8, n=8, k=16)
 
-    class OddBelowTheNormalRange(PlantedBox):
-        def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-            d = super().product(a, b, scales).copy()
-            d[(d & 0x7FFFFFFF < 0x400000) & (d & 0xFF != 0)] ^= np.uint32(1)
-            return d
+    def odd_below_the_normal_range(a: Array, b: Array) -> Array:
+        d = plan(a, b).view(np.uint32)
+        return np.where((d & 0x7FFFFFFF < 0x400000) & (d & 0xFF != 0), d ^ np.uint32(1), d)
 
-    outcome = characterise(OddBelowTheNormalRange(exact.plan), elements=1 << 8)
+    outcome = characterise(FunctionBox(spec_of(plan), odd_below_the_normal_range), elements=1 << 8)
     found, reason = status(outcome)
     assert found == "inferred"
     assert reason.endswith("all of these are subnormal: only subnormal results are in doubt")

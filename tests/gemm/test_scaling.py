@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from marks import some
+from planted_boxes import FunctionBox
 from planted_models import model_of
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_products import Planted
@@ -18,7 +19,6 @@ from accprobe.evaluate.product import ScaleWords, product
 from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
-from accprobe.gemm.operands import unit_scales
 from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import ProductModel, ScaleOf, Scales, Scaling
@@ -72,23 +72,14 @@ M, N, K = 8, 8, 32
 Combine = Callable[[Planted, Array, Array, Array, Array], Array]
 
 
-@dataclass(frozen=True)
-class ScaledBox:
-    """A product of e4m3 operands, f32 here, and their scales, sa [M or 1, K or 1] and sb [K or 1, N or 1]."""
+def scaled_box(plan: Planted, combine: Combine, scale: ScaleOf = "row") -> FunctionBox:
+    """Return a product of e4m3 operands, f32 in `combine`, and their scales [M or 1, 1] and [1, N or 1]."""
 
-    plan: Planted
-    combine: Combine
-    scale: ScaleOf = "row"
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(M, N, K, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS[self.plan.out], self.scale)
-
-    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        x, y = (each.view(TYPES["e4m3"].dtype).astype(np.float32) for each in (a, b.T))
-        sa, sb = scales or unit_scales(self.spec)
+    def function(a: Array, b: Array, sa: Array, sb: Array) -> Array:
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(self.combine(self.plan, x, y, sa, sb)).view(self.spec.out.dtype)
+            return combine(plan, a.astype(np.float32), b.astype(np.float32), sa, sb)
+
+    return FunctionBox(Spec(M, N, K, FORMATS["e4m3"], FORMATS["e4m3"], FORMATS[plan.out], scale), function)
 
 
 def rounded_to(kind: str) -> Combine:
@@ -111,7 +102,7 @@ OF_FMAS = replace(FMAS, m=M, n=N, k=K)
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_scales_that_are_applied_first_are_named(plan: Planted, kind: str, scale: ScaleOf) -> None:
-    outcome = characterise(ScaledBox(plan, rounded_to(kind), scale), elements=1 << 8)
+    outcome = characterise(scaled_box(plan, rounded_to(kind), scale), elements=1 << 8)
     found, reason = status(outcome)
     assert found == "inferred"
     assert reason.endswith(f"scales are applied to A and B before the product, rounded to {kind}")
@@ -129,7 +120,7 @@ def with_scales(rounded: Callable[[Array], Array]) -> Combine:
 
 
 def test_scales_that_are_rounded_first_are_named() -> None:
-    outcome = characterise(ScaledBox(OF_FMAS, with_scales(lambda x: np.exp2(np.ceil(np.log2(x))))), elements=1 << 8)
+    outcome = characterise(scaled_box(OF_FMAS, with_scales(lambda x: np.exp2(np.ceil(np.log2(x))))), elements=1 << 8)
     assert status(outcome)[0] == "inferred"
     assert "the scales are rounded to powers of two, upward, before they are applied" in status(outcome)[1]
     assert outcome.main.plan is None
@@ -137,7 +128,7 @@ def test_scales_that_are_rounded_first_are_named() -> None:
 
 def test_fresh_operands_show_it_in_a_narrow_result() -> None:
     """The few elements of the experiments with scales agree with scales of the sum."""
-    box = ScaledBox(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
+    box = scaled_box(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
     outcome = characterise(box, elements=1 << 12)
     assert outcome.verification.mismatches
     assert status(outcome)[1].endswith("before the product, rounded to f32")
@@ -152,6 +143,6 @@ def test_a_plan_that_is_near_is_suggested() -> None:
         d = rounded_to("f32")(plan, a, b, one, one) * (sa * sb)
         return np.where((sa == 1) & (sb == 1), d, d.astype(TYPES["bf16"].dtype).astype(np.float32))
 
-    outcome = characterise(ScaledBox(OF_FMAS, rounded_again), elements=1 << 8)
+    outcome = characterise(scaled_box(OF_FMAS, rounded_again), elements=1 << 8)
     assert status(outcome)[0] == "inferred"
     assert outcome.main.plan is not None

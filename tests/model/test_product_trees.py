@@ -72,7 +72,7 @@ def test_chains_of_an_instruction() -> None:
     assert chain.ks().tolist() == [*range(8, 24), *range(8), *range(24, 32)]
 
 
-UNSCALED = {name: model_of(plan) for name, plan in NAMED.items() if plan.scales is None and plan.edge is None}
+UNSCALED = {name: model_of(plan) for name, plan in NAMED.items() if plan.scales is None}
 DRAWN = {f"drawn: {seed}": model_of(plan) for seed in range(12) if (plan := drawn(seed)).scales is None}
 
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 from itertools import pairwise, permutations
 
 import numpy as np
-from planted_boxes import SCALE_OF
 from planted_plans import operands
-from planted_products import BLOCK, Planted
-from planted_sums import Array
+from planted_products import Planted
 
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits
@@ -28,8 +26,7 @@ def model_of(plan: Planted) -> ProductModel:
         tree = Merged(
             tuple(slices), order, _addition(plan, kept.name if serial else "f32"), None if kept.name == "f32" else kept
         )
-    of = SCALE_OF[plan.scales]
-    scales = None if of is None else Scales(of)
+    scales = None if plan.scales is None else Scales(plan.scales)
     a, b, out = (FORMATS[name] for name in (plan.a, plan.b, plan.out))
     return ProductModel(a, b, plan.k, step, tree, out, plan.result_rounding, scales, plan.operand_rounding)
 
@@ -39,16 +36,7 @@ def words(plan: Planted, seed: int) -> tuple[ProductModel, Bits, Bits, ScaleWord
     model, (a, b, *scales) = model_of(plan), operands(plan, seed)
     d = np.ascontiguousarray(plan(a, b, *scales)).view(model.result.dtype)
     of_a, of_b = a.view(model.a.dtype), np.ascontiguousarray(b.T).view(model.b.dtype)
-    return model, of_a, of_b, _scale_words(plan, scales), d
-
-
-def _scale_words(plan: Planted, scales: list[Array]) -> ScaleWords | None:
-    if plan.scales is None:
-        return None
-    of_a, of_b = scales
-    if plan.scales in ("tensor", "row"):
-        return ScaleWords(of_a.reshape(-1, 1), of_b.reshape(1, -1))
-    return ScaleWords(of_a, np.repeat(of_b, BLOCK, axis=1)[:, : plan.n])
+    return model, of_a, of_b, ScaleWords(*scales) if scales else None, d
 
 
 def butterfly(parts: int) -> Nested:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from planted_disturbances import Around, Kind, drawn_mistake
-from planted_products import BLOCK, Edge, FaultyOutput, Merge, Partial, Planted, Scales
+from planted_products import BLOCK, Merge, Partial, Planted, Scales
 from planted_sums import TYPES, Array
 
 HOPPER = Planted()
@@ -17,7 +17,7 @@ AMPERE = replace(HOPPER, a="f16", b="f16", products_per_sum=8, alignment_bits=24
 TF32 = replace(HOPPER, a="tf32", b="tf32", products_per_sum=8)
 FP8 = Planted(a="e4m3", b="e4m3", products_per_sum=32, alignment_bits=13, result_bits=13)
 FMAS = Planted(a="f32", b="f32", products_per_sum=1, alignment_bits=None, sum_rounding="RNE")
-BLOCKS = replace(FP8, n=64, k=640, promote_every=128, scales="1x128 and 128x128", out="bf16")
+BLOCKS = replace(FP8, n=64, k=640, promote_every=128, scales="128x128", out="bf16")
 
 NAMED: dict[str, Planted] = {
     "chain of 8": AMPERE,
@@ -56,15 +56,9 @@ NAMED: dict[str, Planted] = {
     "block scales": BLOCKS,
     "block scales, one block": replace(BLOCKS, k=128),
     "block scales, 2 uneven slices": replace(BLOCKS, slices=(384, 256), out="f32"),
-    "wrong block scale": replace(BLOCKS, wrong_block_scale=3),
     "dropped tail": replace(AMPERE, m=16, n=8, k=552, slices=(280, 272), dropped_tail=40),
     "dropped tail of one chain": replace(HOPPER, k=520, dropped_tail=8),
     "doubled k": replace(HOPPER, k=384, slices=(128,) * 3, doubled_k=255),
-    "edge tiles": replace(HOPPER, m=40, n=40, edge=Edge(32, 32, replace(HOPPER, products_per_sum=8, alignment_bits=24))),
-    "edge rows with split K": replace(HOPPER, m=40, n=32, edge=Edge(32, 32, replace(HOPPER, slices=(256, 256)))),
-    "faulty output": replace(HOPPER, faulty=FaultyOutput(5, 11)),
-    "faulty output, negative": replace(HOPPER, out="bf16", faulty=FaultyOutput(17, 3, bit=2, when="negative")),
-    "other plan from 17 rows": replace(HOPPER, k=256, slices=(128,) * 2, by_m=((17, replace(HOPPER, m=17, k=256)),)),
     "int8": Planted(a="s8", b="s8", out="s32"),
     "int8, dropped tail": Planted(a="s8", b="s8", out="s32", k=552, dropped_tail=40),
 }
@@ -205,7 +199,7 @@ def _in_blocks(rng: np.random.Generator, plan: Planted) -> Planted:
     k = int(rng.integers(256, 1281))
     whole = k // BLOCK
     slices = (whole // 2 * BLOCK, k - whole // 2 * BLOCK) if rng.random() < 0.3 else ()
-    return replace(plan, k=k, slices=slices, promote_every=BLOCK, scales="1x128 and 128x128")
+    return replace(plan, k=k, slices=slices, promote_every=BLOCK, scales="128x128")
 
 
 def _drawn_slices(rng: np.random.Generator, k: int, count: int, step: int) -> tuple[tuple[int, ...], int | None]:
@@ -239,11 +233,13 @@ def operands(plan: Planted, seed: int) -> tuple[Array, ...]:
     blocks = -(-k // BLOCK)
     shapes: dict[str | None, list[tuple[int, ...]]] = {
         None: [],
-        "tensor": [(), ()],
-        "row": [(m,), (n,)],
-        "1x128 and 128x128": [(m, blocks), (blocks, -(-n // BLOCK))],
+        "tensor": [(1, 1), (1, 1)],
+        "row": [(m, 1), (1, n)],
+        "128x128": [(m, blocks), (blocks, -(-n // BLOCK))],
     }
     scales = [np.asarray(2 ** rng.uniform(-1, 1, shape), np.float32) for shape in shapes[plan.scales]]
+    if plan.scales == "128x128":
+        scales[1] = np.repeat(scales[1], BLOCK, axis=1)[:, :n]
     return _operand(rng, plan.a, (m, k)), _operand(rng, plan.b, (k, n)), *scales
 
 

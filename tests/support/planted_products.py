@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
@@ -37,43 +37,9 @@ Merge = Literal["forward", "backward", "tree", "butterfly", "serial", "unordered
 Orders = Literal["output", "tile", "call"]
 TILE = 16
 """Rows and columns of a tile whose outputs have one order."""
-Scales = Literal["tensor", "row", "1x128 and 128x128"]
+Scales = Literal["tensor", "row", "128x128"]
 BLOCK = 128
 """Products, and columns, of a block of scales."""
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Outputs below the last whole `rows`, or right of the last whole `columns`, have another plan."""
-
-    rows: int
-    columns: int
-    plan: Planted
-
-    def holds(self, m: int, n: int) -> NDArray[np.bool_]:
-        rows, columns = np.arange(m) >= m // self.rows * self.rows, np.arange(n) >= n // self.columns * self.columns
-        return rows[:, None] | columns[None, :]
-
-
-@dataclass(frozen=True)
-class FaultyOutput:
-    """One output has a bit (0: the last) flipped: always, where it was clear (it is always set then), where it was set, or
-    where the output is negative."""
-
-    row: int
-    column: int
-    bit: int = 0
-    when: Literal["always", "clear", "set", "negative"] = "clear"
-
-    def touch(self, d: Array) -> None:
-        if self.row >= d.shape[0] or self.column >= d.shape[1]:
-            return
-        words = d.view(f"u{d.itemsize}")
-        word = int(words[self.row, self.column])
-        is_set = bool(word >> self.bit & 1)
-        negative = bool(word >> (8 * d.itemsize - 1))
-        if {"always": True, "clear": not is_set, "set": is_set, "negative": negative}[self.when]:
-            words[self.row, self.column] = word ^ (1 << self.bit)
 
 
 @dataclass(frozen=True)
@@ -90,11 +56,11 @@ class Planted:
     additions in f32, RNE: "forward"; "backward" from the last; "tree": neighbours, then neighbours of these; "butterfly": i and
     i + n/2 of n, then again; "serial": forward, rounded to partial_format after each; "unordered": a new order in each call,
     for each output, tile or call (`orders`). out, result_rounding: of the final f32. s8 · s8 is exact and s32. scales: f32,
-    "tensor" [], "row" [M] or [N]: the total times RNE(sa · sb); "1x128 and 128x128": each chunk of promote_every times it.
+    "tensor" [1, 1] or "row" [M, 1] and [1, N]: the total times RNE(sa · sb); "128x128" [M, blocks] and [blocks, N]: each chunk
+    of promote_every times it.
     truncated_step: the addition of a chunk, counted from 0, whose sum is truncated. descending: sums take K in decreasing order
     inside a slice. dropped_tail: number of last products that are not added. doubled_k: the last k of a slice, which is also
-    the next one's first. wrong_block_scale: this block has both scales of the block before it. operand_rounding: of f32 words
-    to tf32; RNA: to nearest, ties away from zero. by_m: (M, plan): from this many rows on, another plan computes all of D.
+    the next one's first. operand_rounding: of f32 words to tf32; RNA: to nearest, ties away from zero.
     """
 
     a: str = "bf16"
@@ -119,12 +85,8 @@ class Planted:
     descending: bool = False
     dropped_tail: int = 0
     doubled_k: int | None = None
-    wrong_block_scale: int | None = None
     mispaired: Mispaired | None = None
     around: Around | None = None
-    edge: Edge | None = None
-    faulty: FaultyOutput | None = None
-    by_m: tuple[tuple[int, Planted], ...] = ()
     operand_rounding: OperandRounding = "RZ"
     seed: int = 0
     _order: np.random.Generator = field(init=False, repr=False, compare=False)
@@ -134,7 +96,7 @@ class Planted:
         check_sum(self.products_per_sum, self.alignment_bits)
         sliced = [len(ks) for ks in self._undisturbed(self.k)]
         _require(not self.slices or sliced == list(self.slices), f"slices of {self.slices} are not those of {self.k}: {sliced}")
-        if self.scales == "1x128 and 128x128":
+        if self.scales == "128x128":
             every = self.promote_every
             _require(every is not None and BLOCK % every == 0, "a chunk lies in one block of scales")
             _require(not any(size % BLOCK for size in self.slices[:-1]), "a slice begins with a block")
@@ -162,9 +124,6 @@ class Planted:
         _require(not self.slices or k == self.k, f"slices of {self.slices} are not those of {k} products")
         _require(len(scales) == (0 if self.scales is None else 2), f"scales of {self.scales}, and {len(scales)} arrays of them")
         _require(all(scale.dtype == np.float32 for scale in scales), "scales are f32")
-        for least, plan in reversed(self.by_m):
-            if m >= least:
-                return plan(a, b, *scales)
         if self.around is not None:
             plain = replace(self, around=None)
             other = replace(plain, sum_rounding="RZ" if self.sum_rounding == "RNE" else "RNE")
@@ -173,12 +132,7 @@ class Planted:
         if self.mispaired is not None:
             a, b = self.mispaired.read(a, b)
         with np.errstate(over="ignore", invalid="ignore"):
-            d = self._integers(a, b) if self.a == "s8" else self._floats(a, b, *scales)
-        if self.edge is not None:
-            d = np.where(self.edge.holds(m, n), self.edge.plan(a, b, *scales), d)
-        if self.faulty is not None:
-            self.faulty.touch(d)
-        return d
+            return self._integers(a, b) if self.a == "s8" else self._floats(a, b, *scales)
 
     def _undisturbed(self, k: int) -> list[Ks]:
         """Return the k of each slice, each k once."""
@@ -205,34 +159,24 @@ class Planted:
     def _floats(self, a: Array, b: Array, *scales: Singles) -> Array:
         x, y = values_of(a, self.a, self.operand_rounding), values_of(b, self.b, self.operand_rounding)
         factors = _Factors(x, y, self.a, self.b)
-        scale_of = self._block_scales(b.shape[1], *scales) if self.scales == "1x128 and 128x128" else None
-        sums = [self._slice(factors, ks, scale_of) for ks in self._parts(a.shape[1])]
+        in_blocks = self.scales == "128x128"
+        sums = [self._slice(factors, ks, scales if in_blocks else ()) for ks in self._parts(a.shape[1])]
         total = sums[0] if len(sums) == 1 else self._merged([self._partial(p) for p in sums])
-        if self.scales == "tensor":
+        if scales and not in_blocks:
             total = total * (scales[0] * scales[1])
-        elif self.scales == "row":
-            total = total * (scales[0].reshape(-1, 1) * scales[1].reshape(1, -1))
         return rounded_to(total.astype(np.float64), self.out, self.result_rounding).astype(TYPES[self.out].dtype)
 
-    def _block_scales(self, n: int, sa: Singles, sb: Singles) -> Callable[[int], Singles]:
-        def scale_of(k: int) -> Singles:
-            """Return RNE(sa · sb) [M, N] of the block with this k."""
-            block = k // BLOCK
-            if block == self.wrong_block_scale:
-                block -= 1
-            return np.asarray(sa[:, block, None] * sb[block, np.arange(n) // BLOCK])
-
-        return scale_of
-
-    def _slice(self, factors: _Factors, ks: Ks, scale_of: Callable[[int], Singles] | None) -> Singles:
-        """Return the sum of one slice, f32 [M, N]."""
+    def _slice(self, factors: _Factors, ks: Ks, of_blocks: tuple[Singles, ...]) -> Singles:
+        """Return the sum of one slice, f32 [M, N]; of_blocks: scales of A and B, or none."""
         if self.promote_every is None:
             return self._chain(factors, ks[::-1] if self.descending else ks)
         total = np.zeros(factors.shape, np.float32)
         for step, chunk in enumerate(_in_parts(ks, self.promote_every)):
             found = self._chain(factors, chunk)
-            scaled = found if scale_of is None else scale_of(int(chunk[0])) * found
-            total = _truncated(total, scaled) if step == self.truncated_step else total + scaled
+            if of_blocks:
+                block = int(chunk[0]) // BLOCK
+                found = of_blocks[0][:, block, None] * of_blocks[1][block] * found
+            total = _truncated(total, found) if step == self.truncated_step else total + found
         return total
 
     def _chain(self, factors: _Factors, ks: Ks) -> Singles:

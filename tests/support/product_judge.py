@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import census
 import numpy as np
-from planted_boxes import PlantedBox
+from planted_boxes import box_of
 from planted_models import model_of
 from planted_products import Planted
 
@@ -66,7 +66,7 @@ def parameters(plan: Planted) -> dict[str, Any]:
 def judged(plan: Planted, elements: int = 1 << 16) -> Judgement:
     """Judge a plan. elements: of the verification."""
     started = time.process_time()
-    outcome = characterise(PlantedBox(plan), elements=elements, seed=plan.seed)
+    outcome = characterise(box_of(plan), elements=elements, seed=plan.seed)
     seconds = time.process_time() - started
     has_model = not plan.around and plan.truncated_step is None  # None has one step of its own.
     return judgement(
@@ -123,7 +123,7 @@ def contradictions(plan: Planted, model: ProductModel | None) -> tuple[int, int]
     """Return the numbers of fresh elements of the plant and of mismatches of the model."""
     if model is None:
         return 0, 0
-    box, fresh, wrong = PlantedBox(plan), 0, 0
+    box, fresh, wrong = box_of(plan), 0, 0
     for number, way in enumerate(WAYS):
         a, b, scales = draw_operands(box.spec, way, np.random.default_rng((plan.seed, number, 0x1D6E)))
         d = box.product(a, b, scales)

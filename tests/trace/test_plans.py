@@ -112,7 +112,7 @@ class PlantedCall(RecordedCall):
             given[place] = tensor
         a, b, *scales = given
         e4m3 = [x.contiguous().view(torch.uint8).numpy().view(FORMATS["e4m3"].ml_dtype) for x in (a, b)]
-        made = self.plan(*e4m3, *(x.numpy().reshape(-1) for x in scales))
+        made = self.plan(*e4m3, *(x.numpy() for x in scales))
         return [torch.from_numpy(made.view(np.int16)).view(torch.bfloat16)]
 
 
