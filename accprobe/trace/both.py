@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.opening import UserFunction, find_callable
+from accprobe.gemm.callables.options import attributes_set
 from accprobe.trace.causes import OnOrigin, TraceFindings, explain_origins
 from accprobe.trace.compare import TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
@@ -55,7 +55,6 @@ class ProgramRun:
             found = find_callable(self.name)
             assert isinstance(found, UserFunction)
             function = found.function
-        _check_keywords(function, self.name, self.keywords)
         return function
 
 
@@ -74,8 +73,10 @@ class _Side:
         """Run the side once, recorded. options: see `Recorder`."""
         import torch
 
-        recorder = Recorder(mapped=self.mapped, **options)
-        with flags_of_torch(self.run.flags), _default_type_kept(), _errors_of(self.run.name):
+        recorder, name = Recorder(mapped=self.mapped, **options), self.run.name
+        file = str(Path(name.partition(":")[0]).resolve()) if name else ""
+        flags = ((*_holder(flag), value) for flag, value in self.run.flags.items())
+        with attributes_set(flags), errors_of_program(name or "the function", file, "nothing was compared"):
             function = self._compiled or self.run.load()
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
@@ -90,27 +91,22 @@ class _Side:
 
 
 @contextmanager
-def _default_type_kept() -> Iterator[None]:
-    """Restore torch's default type, so that a side that sets it does not change the other."""
+def errors_of_program(name: str, file: str, ending: str) -> Iterator[None]:
+    """Raise AccprobeError, with one sentence, if the program inside raises an error or ends the process.
+
+    A type that it set as torch's default does not stay, so that one side does not change the other.
+    """
     import torch
 
     before = torch.get_default_dtype()
     try:
         yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _errors_of(name: str) -> Iterator[None]:
-    """Raise AccprobeError, with one sentence, if the program inside raises an error or ends the process."""
-    try:
-        yield
     except (AccprobeError, KeyboardInterrupt):
         raise
     except BaseException as e:
-        file = str(Path(name.partition(":")[0]).resolve()) if name else ""
-        raise AccprobeError(f"{name or 'the function'} raises {described(e, file)}; nothing was compared") from e
+        raise AccprobeError(f"{name} raises {described(e, file)}; {ending}") from e
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
@@ -125,33 +121,8 @@ def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
         raise UnknownName(f"torch.compile has no backend '{backend}'; {nearest(backend, known)}") from None
 
 
-def _check_keywords(function: Callable[..., Any], name: str, keywords: Mapping[str, Any]) -> None:
-    try:
-        inspect.signature(function).bind(**keywords)
-    except TypeError as e:
-        given = ", ".join(f"{key}={value}" for key, value in keywords.items()) or "no arguments"
-        advice = f"; write it as f({', '.join(keywords)})"
-        raise AccprobeError(f"{name or function} cannot be called with {given}: {e}{advice}") from None
-    except ValueError:  # of functions that are not written in Python
-        return
-
-
-@contextmanager
-def flags_of_torch(flags: Mapping[str, Any]) -> Iterator[None]:
-    """Set attributes such as "torch.backends.cuda.matmul.allow_tf32" inside. Raises AccprobeError."""
-    before = []
-    try:
-        for name, value in flags.items():
-            holder, attribute = _holder(name)
-            before.append((holder, attribute, getattr(holder, attribute)))
-            setattr(holder, attribute, value)
-        yield
-    finally:
-        for holder, attribute, value in reversed(before):
-            setattr(holder, attribute, value)
-
-
 def _holder(name: str) -> tuple[Any, str]:
+    """Return where a flag such as "torch.backends.cuda.matmul.allow_tf32" is an attribute. Raises AccprobeError."""
     import torch
 
     first, *path, attribute = name.split(".") if "." in name else (name, "")

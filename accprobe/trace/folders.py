@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError, RecordingError, unreadable
-from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
+from accprobe.trace.both import errors_of_program
 from accprobe.trace.causes import ExplainedOrigin, OnOrigin, TraceFindings, explain_origins
 from accprobe.trace.compare import compare_traces
 from accprobe.trace.dumps import read_any
@@ -116,17 +116,13 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
     before = sys.argv, list(sys.path)
     sys.argv, sys.path[0] = [str(script), *arguments], str(script.resolve().parent)
     try:
-        with record(folder, **options) as recorder:
+        errors = errors_of_program(str(script), str(script), f"what ran before is in {folder}")
+        with record(folder, **options) as recorder, errors:
             try:
                 runpy.run_path(str(script), run_name="__main__")
             except SystemExit as e:
                 if e.code not in (None, 0):
-                    ended = f"ended with status {e.code}" if isinstance(e.code, int) else f"ended: {e.code}"
-                    raise AccprobeError(f"{script} {ended}; what ran before is in {folder}") from e
-            except (AccprobeError, KeyboardInterrupt):
-                raise
-            except BaseException as e:
-                raise AccprobeError(f"{script} raises {described(e, str(script))}; what ran before is in {folder}") from e
+                    raise
     finally:
         sys.argv, sys.path[:] = before
     return recorder

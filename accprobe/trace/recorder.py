@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from accprobe.errors import ToolMissing
+from accprobe.gemm.callables.options import FLAGS
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.hooks import ModuleTracker, before_launches, inductor_kernels, profile_call
 from accprobe.trace.mapping import Mapped
@@ -36,18 +37,11 @@ from accprobe.trace.schemas import (
 )
 from accprobe.trace.storages import Storages, has_storage
 
-_OLDEST = (2, 10)
+_OLDEST = "2.10"
 """torch's version: `TorchDispatchMode.ignore_compile_internals` came with 2.10."""
 
 FETCH_EVERY = 2048
 """Operations after which hashes are fetched from the device and written."""
-
-PRODUCT_FLAGS = (
-    "allow_tf32",
-    "allow_fp16_reduced_precision_reduction",
-    "allow_bf16_reduced_precision_reduction",
-    "allow_fp16_accumulation",
-)
 
 Keep = Callable[[TracedOperation], bool]
 """Selects operations whose operands are kept; the operation has no hashes and no arguments yet."""
@@ -95,13 +89,15 @@ class Recorder:
         threshold = gc.get_threshold()
         gc.set_threshold(10 * threshold[0], 100 * threshold[1], threshold[2])  # an operation makes ten objects that stay
         gc.freeze()  # the garbage collector passes over all that is here already
+        _RECORDERS.append(self)
         try:
-            with inductor_kernels(self._triton), before_launches(self._queue.start), _active(self), mode:
+            with inductor_kernels(self._triton), before_launches(self._queue.start), mode:
                 yield self
         finally:
             gc.unfreeze()
             gc.set_threshold(*threshold)
             self._modules.stop()
+            _RECORDERS.remove(self)
             self._fetch()
 
     def finish(self, result: Any = None) -> None:
@@ -240,15 +236,6 @@ _RECORDERS: list[Recorder] = []
 
 
 @contextmanager
-def _active(recorder: Recorder) -> Iterator[None]:
-    _RECORDERS.append(recorder)
-    try:
-        yield
-    finally:
-        _RECORDERS.remove(recorder)
-
-
-@contextmanager
 def pause_recording() -> Iterator[None]:
     """Leave out what runs inside, such as the prefill before a decode step."""
     recorders = list(_RECORDERS)
@@ -267,11 +254,8 @@ def check_torch() -> None:
         import torch
     except ImportError as e:
         raise ToolMissing("torch is not installed: accprobe trace records torch programs; pip install torch") from e
-    version = tuple(int("".join(filter(str.isdigit, x)) or 0) for x in torch.__version__.split(".")[:2])
-    if version < _OLDEST:
-        raise ToolMissing(
-            f"torch {torch.__version__} is too old: accprobe trace needs torch {'.'.join(map(str, _OLDEST))} or later"
-        )
+    if torch.__version__ < f"{_OLDEST}.dev0":
+        raise ToolMissing(f"torch {torch.__version__} is too old: accprobe trace needs torch {_OLDEST} or later")
 
 
 def torch_versions() -> dict[str, str]:
@@ -290,7 +274,7 @@ class ProductFlags:
     def __init__(self) -> None:
         import torch
 
-        self._readers = [getattr(torch._C, f"_get_cublas_{name}") for name in PRODUCT_FLAGS]
+        self._readers = [getattr(torch._C, f"_get_cublas_{name}") for name in FLAGS]
         self._state: list[Any] = []
         self._flags = NO_FLAGS
 
@@ -300,7 +284,7 @@ class ProductFlags:
         if state != self._state:
             import torch
 
-            found = {name: getattr(torch.backends.cuda.matmul, name) for name in PRODUCT_FLAGS}
+            found = {name: getattr(torch.backends.cuda.matmul, name) for name in FLAGS}
             self._flags = {name: value if isinstance(value, bool) else str(value) for name, value in found.items()}
             self._state = state
         return self._flags

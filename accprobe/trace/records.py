@@ -11,9 +11,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from accprobe.errors import RecordingError, unreadable
 
@@ -34,6 +37,16 @@ UNDEFINED = "undefined"
 Json = dict[str, Any]
 
 
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(x if x.isprintable() else "�" for x in text)
+
+
+_Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_printable)]
+_Size = Annotated[int, Field(strict=True, ge=0, le=MOST_SIZE)]
+_Sizes = Annotated[tuple[_Size, ...], Field(max_length=MOST_DIMENSIONS)]
+_Texts = Annotated[tuple[_Text, ...], Field(max_length=MOST_VALUES)]
+
+
 @dataclass(slots=True)
 class TensorValue:
     """A tensor at the input or the output of an operation. Its hashes are filled in when they are fetched from the device.
@@ -43,13 +56,13 @@ class TensorValue:
     input of the run, the hash of its whole storage.
     """
 
-    id: int
-    hash: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    parts: tuple[str, ...] = ()
-    base: str = ""
+    id: _Size
+    hash: _Text
+    shape: _Sizes
+    strides: _Sizes
+    dtype: _Text
+    parts: _Texts = ()
+    base: _Text = ""
 
     @property
     def hashes(self) -> set[str]:
@@ -61,21 +74,36 @@ class TensorValue:
         return math.prod(self.shape)
 
 
+def _named(fields: Any) -> Any:
+    """Return the fields of a stored tensor, a list, by their names."""
+    return dict(zip(TensorValue.__slots__, fields, strict=False)) if isinstance(fields, list) else fields
+
+
+def _checked(value: TensorValue) -> TensorValue:
+    if len(value.shape) != len(value.strides) or value.size > MOST_SIZE:
+        raise ValueError("a tensor has a shape that is too large, or has no strides for it")
+    return value
+
+
+_Value = Annotated[TensorValue, BeforeValidator(_named), AfterValidator(_checked)]
+_Values = Annotated[tuple[_Value, ...], Field(max_length=MOST_VALUES)]
+
+
 class TracedOperation(NamedTuple):
     """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws
     random numbers. flags: torch's flags of matrix products when it ran.
     """
 
-    number: int
-    name: str
-    module: str
-    phase: str
-    inputs: tuple[TensorValue, ...]
-    outputs: tuple[TensorValue, ...]
-    arguments: str = ""
+    number: _Size
+    name: _Text
+    module: _Text
+    phase: _Text
+    inputs: _Values
+    outputs: _Values
+    arguments: _Text = ""
     random: bool = False
-    flags: Mapping[str, Any] = MappingProxyType({})
-    kernels: tuple[str, ...] = ()
+    flags: Mapping[_Text, bool | int | _Text] = MappingProxyType({})
+    kernels: _Texts = ()
 
     @property
     def packet(self) -> str:
@@ -157,112 +185,76 @@ class TraceWriter:
         self._file.close()
 
 
+class _Header(NamedTuple):
+    format: Literal["accprobe trace"]
+    version: Literal[1]
+    part: _Text = ""
+    versions: dict[_Text, _Text] = {}  # noqa: RUF012 -- pydantic copies it
+
+
+class _End(NamedTuple):
+    end: int
+    stopped: _Text = ""
+    complete: bool = True
+
+
+def _completed(line: Any) -> Any:
+    """Return the fields of an operation with the defaults of those that `operation_line` leaves out."""
+    return {"module": "", "phase": "forward", "flags": {}, **line} if isinstance(line, dict) else line
+
+
+_HEADER, _END = TypeAdapter(_Header), TypeAdapter(_End)
+_OPERATION: TypeAdapter[TracedOperation] = TypeAdapter(Annotated[TracedOperation, BeforeValidator(_completed)])
+
+
 def read_trace(folder: Path) -> RecordedTrace:
     """Read a folder that `accprobe trace record` wrote. Raises RecordingError."""
     path = folder / OPERATION_FILE
+    if not folder.exists():
+        raise RecordingError(f"there is no folder {folder}")
+    if not path.is_file():
+        raise RecordingError(
+            f"{folder} is not a trace: it has no file {OPERATION_FILE}; record one with `accprobe trace record`"
+        )
+    number = 1
     try:
-        if not folder.exists():
-            raise RecordingError(f"there is no folder {folder}")
-        if not path.is_file():
-            raise RecordingError(
-                f"{folder} is not a trace: it has no file {OPERATION_FILE}; record one with `accprobe trace record`"
-            )
         with path.open("rb") as file:
-            return _read(path, _lines(path, file))
+            lines = _lines(file)
+            header = _HEADER.validate_json(next(lines, b""))
+            trace = RecordedTrace([], header.part, header.versions, complete=False)
+            for number, line in enumerate(lines, 2):
+                if line.startswith(b'{"end"'):
+                    end = _END.validate_json(line)
+                    trace.complete, trace.stopped = end.complete, end.stopped
+                    break
+                trace.operations.append(_OPERATION.validate_json(line))
+                if trace.operations[-1].number != number - 2:
+                    raise RecordingError(f"{path}, line {number}: operation {number - 2} is missing; record the trace again")
+            return trace
     except OSError as e:
         raise RecordingError(unreadable(path, e)) from None
+    except (ValidationError, ValueError) as e:
+        if number == 1:
+            raise RecordingError(f"{path} is not a trace of accprobe of version {VERSION}: {_reason(e)}") from None
+        raise RecordingError(f"{path}, line {number}: {_reason(e)}; record the trace again") from None
 
 
-def _lines(path: Path, file: Any) -> Iterator[tuple[int, Any]]:
-    number = 0
-    while line := file.readline(MOST_LINE + 1):
-        number += 1
+def _lines(file: Any) -> Iterator[bytes]:
+    """Yield whole lines; the last one of a run that crashed may be incomplete. Raises ValueError for too long or many."""
+    for number in count():
+        line = file.readline(MOST_LINE + 1)
         if len(line) > MOST_LINE:
-            raise RecordingError(f"{path}, line {number}: longer than {MOST_LINE:,} bytes; record the trace again")
-        if number > MOST_OPERATIONS + 2:
-            raise RecordingError(f"{path} has more than {MOST_OPERATIONS:,} operations; record fewer with --limit")
+            raise ValueError(f"longer than {MOST_LINE:,} bytes")
+        if number > MOST_OPERATIONS + 1:
+            raise ValueError(f"more than {MOST_OPERATIONS:,} operations: record fewer with --limit")
         if not line.endswith(b"\n"):
-            return  # the last line of a run that crashed
-        try:
-            yield number, json.loads(line)
-        except (ValueError, RecursionError):
-            raise RecordingError(f"{path}, line {number}: not JSON; record the trace again") from None
+            return
+        yield line
 
 
-def _read(path: Path, lines: Iterator[tuple[int, Any]]) -> RecordedTrace:
-    _, first = next(lines, (0, None))
-    if not isinstance(first, dict) or first.get("format") != FORMAT:
-        raise RecordingError(f"{path} is not a trace of accprobe: its first line does not say so")
-    if first.get("version") != VERSION:
-        raise RecordingError(f"{path} has version {first.get('version')!s:.20}; this accprobe reads version {VERSION}")
-    trace = RecordedTrace([], complete=False)
-    try:
-        trace.part = _text(first.get("part", ""))
-        trace.versions = {_text(key): _text(value) for key, value in _object(first.get("versions", {})).items()}
-        for _, line in lines:
-            if isinstance(line, dict) and "end" in line:
-                if line["end"] != len(trace.operations):
-                    raise ValueError(f"the trace has {len(trace.operations)} operations, and its end says {line['end']!r:.20}")
-                trace.complete, trace.stopped = line.get("complete", True) is True, _text(line.get("stopped", ""))
-                break
-            trace.operations.append(_operation(_object(line), len(trace.operations)))
-    except (ValueError, TypeError, KeyError) as e:
-        reason = f"'{e.args[0]}' is missing" if isinstance(e, KeyError) else str(e)
-        raise RecordingError(f"{path}, line {len(trace.operations) + 2}: {reason}; record the trace again") from None
-    return trace
-
-
-def _operation(line: Json, number: int) -> TracedOperation:
-    if line.get("number") != number:
-        raise ValueError(f"operation {line.get('number')!r:.20} stands where number {number} is expected")
-    return TracedOperation(
-        number,
-        _text(line["name"]),
-        _text(line.get("module", "")),
-        _text(line.get("phase", "forward")),
-        _values(line["inputs"]),
-        _values(line["outputs"]),
-        _text(line.get("arguments", "")),
-        line.get("random") is True,
-        {_text(key): value for key, value in _object(line.get("flags", {})).items() if isinstance(value, bool | int | str)},
-        tuple(map(_text, _list(line.get("kernels", []), MOST_VALUES))),
-    )
-
-
-def _values(several: Any) -> tuple[TensorValue, ...]:
-    return tuple(_value(_list(each, 7)) for each in _list(several, MOST_VALUES))
-
-
-def _value(fields: list[Any]) -> TensorValue:
-    if len(fields) < 5:
-        raise ValueError("a tensor has fewer than 5 fields")
-    shape, strides = (tuple(_size(x) for x in _list(each, MOST_DIMENSIONS)) for each in fields[2:4])
-    if len(shape) != len(strides) or math.prod(shape) > MOST_SIZE:
-        raise ValueError("a tensor has a shape that is too large, or has no strides for it")
-    parts, base = fields[5] if len(fields) > 5 else [], fields[6] if len(fields) > 6 else ""
-    hashes = tuple(map(_text, _list(parts, MOST_DIMENSIONS)))
-    return TensorValue(_size(fields[0]), _text(fields[1]), shape, strides, _text(fields[4]), hashes, _text(base))
-
-
-def _size(number: Any) -> int:
-    if type(number) is not int or not 0 <= number <= MOST_SIZE:
-        raise ValueError(f"{number!r:.20} is not a size")
-    return number
-
-
-def _text(text: Any) -> str:
-    if not isinstance(text, str) or len(text) > MOST_TEXT:
-        raise ValueError(f"{text!r:.20} is not a text of at most {MOST_TEXT:,} characters")
-    return "".join(x if x.isprintable() else "�" for x in text)
-
-
-def _list(values: Any, most: int) -> list[Any]:
-    if not isinstance(values, list) or len(values) > most:
-        raise ValueError(f"a list of at most {most:,} is expected")
-    return values
-
-
-def _object(value: Any) -> Json:
-    if not isinstance(value, dict):
-        raise ValueError("an object is expected")
-    return value
+def _reason(error: ValueError) -> str:
+    """Return what is wrong with a line, and in which field."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")

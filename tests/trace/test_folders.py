@@ -104,17 +104,20 @@ def edited(**changes: Any) -> Callable[[list[Any]], None]:
 
 
 HOSTILE: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
-    "another format": (lambda lines: lines[0].update(format="pickle"), "not a trace of accprobe"),
-    "a later version": (lambda lines: lines[0].update(version=99), "this accprobe reads version 1"),
-    "no name": (lambda lines: lines[1].pop("name"), "'name' is missing"),
-    "numbers out of order": (edited(number=7), "number 0 is expected"),
-    "a name that is no text": (edited(name=["x"]), "not a text"),
-    "a long name": (edited(name="x" * 100_000), "not a text of at most"),
-    "a negative size": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [-1, 4]), "is not a size"),
+    "another format": (lambda lines: lines[0].update(format="pickle"), "format: Input should be 'accprobe trace'"),
+    "a later version": (lambda lines: lines[0].update(version=99), "of version 1: version: Input should be 1"),
+    "no name": (lambda lines: lines[1].pop("name"), "line 2: name: Field required"),
+    "numbers out of order": (edited(number=7), "operation 0 is missing"),
+    "a name that is no text": (edited(name=["x"]), "name: Input should be a valid string"),
+    "a long name": (edited(name="x" * 100_000), "name: String should have at most"),
+    "a negative size": (
+        lambda lines: lines[1]["inputs"][0].__setitem__(2, [-1, 4]),
+        "inputs.0.shape.0: Input",
+    ),
     "an enormous tensor": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]), "too large"),
-    "many dimensions": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1] * 99), "a list of at most 16"),
-    "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "fewer than 5 fields"),
-    "an end too early": (lambda lines: lines.pop(2), "number 1 is expected"),
+    "many dimensions": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1] * 99), "should have at most 16 items"),
+    "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "inputs.0.shape: Field required"),
+    "an end too early": (lambda lines: lines.pop(2), "operation 1 is missing"),
 }
 
 
@@ -131,8 +134,8 @@ def test_a_made_up_trace_is_one_sentence(name: str, tmp_path: Path) -> None:
 
 
 RAW = {
-    "deep JSON": (b"[" * 100_000 + b"\n", "not JSON"),
-    "a pickle": (b"\x80\x04K\x01.\n", "not JSON"),
+    "deep JSON": (b"[" * 100_000 + b"\n", "recursion limit"),
+    "a pickle": (b"\x80\x04K\x01.\n", "Invalid JSON"),
     "a long line": (b'"' + b"x" * MOST_LINE + b'"\n', "longer than"),
     "nothing": (b"", "not a trace of accprobe"),
 }

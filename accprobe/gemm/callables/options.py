@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import product
 from typing import Any
 
@@ -78,17 +78,22 @@ def given_flags(options: Options, operands: str) -> dict[str, OptionValue]:
 
 
 @contextmanager
-def flags_set(torch: Any, flags: Options) -> Iterator[None]:
-    """Set torch's global flags inside, and restore them."""
-    matmul = torch.backends.cuda.matmul
-    before = {name: getattr(matmul, name) for name in flags}
+def attributes_set(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set attributes of objects inside, and restore them."""
+    before = []
     try:
-        for name, value in flags.items():
-            setattr(matmul, name, value)
+        for holder, name, value in values:
+            before.append((holder, name, getattr(holder, name)))
+            setattr(holder, name, value)
         yield
     finally:
-        for name, value in before.items():
-            setattr(matmul, name, value)
+        for holder, name, value in reversed(before):
+            setattr(holder, name, value)
+
+
+def flags_set(torch: Any, flags: Options) -> AbstractContextManager[None]:
+    """Set torch's flags of matrix products inside, and restore them."""
+    return attributes_set((torch.backends.cuda.matmul, name, value) for name, value in flags.items())
 
 
 def under_flags(function: Callable[..., Any], flags: Options) -> Callable[..., Any]:
