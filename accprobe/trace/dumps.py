@@ -52,8 +52,8 @@ _TENSOR = re.compile(r"(?:(\w+)=)?\b(?:dt|t)(?:\$\d+)?: (\w+)\[([\d, ]*)\]")
 
 _KERNEL = re.compile(r"\[triton\] ([\w.]+)\((.*)\)")
 _KERNEL_HASHES = re.compile(r"# (pre|post)-kernel hashes: \{(.*)\}")
-_LEAF = re.compile(r"'[^']*'(?!:)|(?<![\w.'])(?:-?\d[\d.e+-]*|nan|-?inf)")
-"""A hash in the log of a call: a number, or a text that is not the key of an argument."""
+_HASH = re.compile(r"\b[0-9a-f]{32}\b")
+_NAMED_HASH = re.compile(rf"(\w+): ({_HASH.pattern})")
 
 _HOOK = "non_intrusive__"
 """Starts the names that SGLang's dumper gives the values of modules: non_intrusive__model.layers.0.mlp.output."""
@@ -117,38 +117,25 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _titan(path: Path, lines: Iterator[str]) -> RecordedTrace:
-    trace = RecordedTrace([], source="torchtitan", lacks=TITAN_LACKS)
-    builder = _Builder(path, trace)
-    key: re.Match[str] | None = None
-    fields: dict[str, str] = {}
-
-    def end_block() -> None:
+    blocks: list[tuple[str, dict[str, str]]] = []
+    for line in lines:
+        if line.startswith("["):
+            blocks.append((line, {}))
+        elif blocks and (field := _TITAN_FIELD.match(line)):
+            blocks[-1][1][field[1]] = field[2]
+    builder = _Builder(path, RecordedTrace([], source="torchtitan", lacks=TITAN_LACKS))
+    for heading, fields in blocks:
+        key = _TITAN_KEY.fullmatch(heading)
         if key is None:
-            return
+            raise RecordingError(f"{path}: '{heading:.60}' is not a heading of torchtitan, such as [layers.0.wq/op_0_mm]")
         module = "" if key["module"] == _NO_MODULE else key["module"]
-        inputs, hashes = (_listed(fields.get(name, "")) for name in ("Input hashes", "Output hash"))
+        inputs, hashes = (list(filter(None, fields.get(name, "").split(", "))) for name in ("Input hashes", "Output hash"))
         found = _TITAN_SHAPE.search(fields.get("Shape", ""))
         shapes = [(found[2], _shape(path, found[1]))] if found else []  # of the first result alone
         shapes += [_UNKNOWN] * (len(hashes) - len(shapes))
         outputs = [builder.value(x, *shape) for x, shape in zip(hashes, shapes, strict=False)]
         builder.add(key["name"], module, fields.get("Phase", "forward"), list(map(builder.value, inputs)), outputs)
-
-    for line in lines:
-        if line.startswith("["):
-            end_block()
-            key, fields = _TITAN_KEY.fullmatch(line), {}
-            if key is None:
-                raise RecordingError(
-                    f"{path}: '{line:.60}' is not a heading that torchtitan writes, such as [layers.0.wq/op_0_mm]"
-                )
-        elif found := _TITAN_FIELD.match(line):
-            fields[found[1]] = found[2]
-    end_block()
-    return trace
-
-
-def _listed(hashes: str) -> list[str]:
-    return [x.strip() for x in hashes.split(",")] if hashes else []
+    return builder.trace
 
 
 def _shape(path: Path, text: str) -> tuple[int, ...]:
@@ -159,13 +146,12 @@ def _shape(path: Path, text: str) -> tuple[int, ...]:
 
 
 class _DebugModeLog:
-    """Reads the lines of a log. modules: those that are running, each with its indentation. kinds: of the hashes."""
+    """Reads the lines of a log with hashes of `hash_of`. modules: those that are running, each with its indentation."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._builder = _Builder(path, RecordedTrace([]))
+        self._builder = _Builder(path, RecordedTrace([], source="DebugMode"))
         self._modules: list[tuple[int, str]] = []
-        self._kinds: set[str] = set()
         self._kernel: re.Match[str] | None = None
         self._before: dict[str, str] = {}
 
@@ -179,30 +165,35 @@ class _DebugModeLog:
             elif kernel := _KERNEL.match(text):
                 self._kernel, self._before = kernel, {}
             elif hashes := _KERNEL_HASHES.fullmatch(text):
-                self._add_kernel(hashes[1], dict(each.split(": ", 1) for each in hashes[2].split(", ") if ": " in each))
+                self._add_kernel(hashes[1], dict(_NAMED_HASH.findall(hashes[2])))
             else:
                 self._add_call(text)
-        return self._finished()
+        if not self._builder.trace.operations:
+            raise RecordingError(
+                f"{self._path} is neither a trace nor a log of DebugMode with hashes of bits: write debug_string() of a run "
+                "under DebugMode.log_tensor_hashes(hash_fn=accprobe.trace.hash_of, hash_inputs=True)"
+            )
+        return self._builder.trace
 
     def _add(self, name: str, inputs: list[TensorValue], outputs: list[TensorValue]) -> None:
-        self._builder.add(name, self._modules[-1][1] if self._modules else "", "forward", inputs, outputs)
+        if outputs:
+            self._builder.add(name, self._modules[-1][1] if self._modules else "", "forward", inputs, outputs)
 
     def _add_call(self, text: str) -> None:
-        """Add "aten::mm(t: f32[2, 4], t: f32[4, 4])  ->  t: f32[2, 4]  # {'input_hash': ((8.0, 4.3), {}), 'hash': 4.9}"."""
+        """Add "aten::mm(t: f32[2, 4], …)  ->  t: f32[2, 4] # {'input_hash': (('8f…', '4c…'), {}), 'hash': '9a…'}"."""
         call, _, log = text.rpartition("  # {")
         head, _, results = call.partition("  ->  ")
-        found = _CALL.fullmatch(head)
-        if found is not None and log:
+        if found := _CALL.fullmatch(head):
             before, _, after = log.rpartition("'hash': ")
-            inputs = self._values(found["arguments"], before.removeprefix("'input_hash': "))
-            self._add(found["name"].replace("::", "."), inputs, self._values(results, after))
+            sides = [self._values(*each) for each in ((found["arguments"], before), (results, after))]
+            self._add(found["name"].replace("::", "."), *sides)
 
     def _add_kernel(self, when: str, hashes: dict[str, str]) -> None:
         """Add one of Inductor's Triton kernels. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""
         if when == "post" and self._kernel is not None:
             types = {name: (dtype, _shape(self._path, sizes)) for name, dtype, sizes in _TENSOR.findall(self._kernel[2])}
             sides = [
-                [self._value(x, *types.get(name, _UNKNOWN)) for name, x in side.items() if word in name]
+                [self._builder.value(x, *types.get(name, _UNKNOWN)) for name, x in side.items() if word in name]
                 for word, side in (("in_", self._before), ("out", hashes))
             ]
             self._add(f"triton.{self._kernel[1]}", *sides)
@@ -211,31 +202,10 @@ class _DebugModeLog:
 
     def _values(self, text: str, log: str) -> list[TensorValue]:
         """Return the tensors of arguments or results, from their types in a call and their hashes in its log."""
-        types = [(dtype, _shape(self._path, sizes)) for _, dtype, sizes in _TENSOR.findall(text)]
-        leaves = [found[0] for found in _LEAF.finditer(log)]
-        if types and len(leaves) > len(types) and len(leaves) % len(types) == 0:  # several hashes of each tensor
-            each = len(leaves) // len(types)
-            leaves = [" ".join(leaves[i : i + each]) for i in range(0, len(leaves), each)]
-        if len(types) != len(leaves):
-            types = [_UNKNOWN] * len(leaves)
-        return [self._value(leaf, *each) for leaf, each in zip(leaves, types, strict=True)]
-
-    def _value(self, leaf: str, dtype: str, shape: tuple[int, ...]) -> TensorValue:
-        self._kinds.add("hashes" if leaf.startswith("'") else "XOR sums" if leaf.isdigit() else "norms")
-        return self._builder.value(f"{dtype} {leaf}", dtype, shape)
-
-    def _finished(self) -> RecordedTrace:
-        trace = self._builder.trace
-        if not trace.operations:
-            raise RecordingError(
-                f"{self._path} is neither a trace nor a log of DebugMode with hashes: write debug_string() of a run "
-                "under DebugMode.log_tensor_hashes(hash_fn=accprobe.trace.hash_of, hash_inputs=True)"
-            )
-        kinds = " and ".join(sorted(self._kinds))
-        trace.source = f"DebugMode with {kinds}"
-        if kinds != "hashes":
-            trace.lacks = f"DebugMode logged {kinds}: equal ones do not mean equal bits"
-        return trace
+        hashes, types = _HASH.findall(log), [(dtype, _shape(self._path, sizes)) for _, dtype, sizes in _TENSOR.findall(text)]
+        if len(types) != len(hashes):
+            types = [_UNKNOWN] * len(hashes)
+        return [self._builder.value(x, *each) for x, each in zip(hashes, types, strict=True)]
 
 
 def _read_sglang(folder: Path, mapped: Mapped | None) -> RecordedTrace:

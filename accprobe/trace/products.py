@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -164,60 +164,45 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     """Return the product that a side computes, None where it is not one that can be modelled.
 
     A batched product is represented by its first matrix. A product of a folder is only probed where it gives its recorded
-    words again: another machine may have computed it.
+    words again: another machine may have computed it. Others with scales or a bias are not modelled.
     """
     if len(side.calls) != 1 or side.packets[0] not in POSITIONS:
         return None
-    call, places = side.calls[0], POSITIONS[side.packets[0]]
+    call, places, is_scaled = side.calls[0], POSITIONS[side.packets[0]], side.packets[0] == SCALED
     repeats = not side.from_folder or call.repeats(1)
-    if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")) or (places[0] and not repeats):
+    if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")) or ((places[0] or is_scaled) and not repeats):
         return None
-    if side.packets[0] == SCALED:
-        return _scaled_product(call, side.from_folder and not repeats)
-    tensors = [call.operands()[i].tensor for i in places]
-    made = call.results[0].tensor
-    batched = made.dim() == 3
-    a, b, d = (x[0] if batched else x for x in (*tensors, made))
+    tensors, made = [x.tensor for x in call.operands()], call.results[0].tensor
+    operands, scales, batched = [tensors[i] for i in places], tensors[2:] if is_scaled else [], made.dim() == 3
+    a, b, d = (x[0] if batched else x for x in (*operands, made))
     formats = [fmt for x in (a, b, d) if (fmt := _format(x)) is not None]
-    if not d.numel() or not a.shape[-1] or len(formats) != 3:
+    scale = _scale_of(scales, a, b) if is_scaled else None
+    if not d.numel() or not a.shape[-1] or len(formats) != 3 or (is_scaled and scale is None):
         return None
 
-    def multiply(p: Any, q: Any) -> Any:
-        laid = [_like(x, y, batched) for x, y in zip(tensors, (p, q), strict=True)]
-        result = without_bias(call, places, dict(zip(places, laid, strict=True)))
+    def multiply(p: Any, q: Any, *factors: Any) -> Any:
+        replaced = {i: _like(x, y, batched) for i, x, y in zip(places, operands, (p, q), strict=True)}
+        replaced |= {i: x.reshape(y.shape) for i, (x, y) in enumerate(zip(factors, scales, strict=True), 2)}
+        result = without_bias(call, places, replaced)
         return result[0] if batched else result
 
-    spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2])
+    spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2], scale)
     plain = multiply(a, b) if places[0] else d
     of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), plain), formats, strict=True))
     is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in dict(side.versions)
-    return RecordedProduct(spec, of_a, of_b, of_d, str(d.device), multiply if repeats else None, is_tf32)
+    factors = [x.cpu().numpy().reshape(shape) for x, shape in zip(scales, spec.scale_shapes if is_scaled else (), strict=True)]
+    scaling = ScaleWords(*factors) if is_scaled else None
+    return RecordedProduct(spec, of_a, of_b, of_d, str(d.device), multiply if repeats else None, is_tf32, scaling)
 
 
-def _scaled_product(call: RecordedCall, only_recorded: bool) -> RecordedProduct | None:
-    """Return a product of one scale for each tensor, or for each row of A and column of B; None for other scales or a bias.
-
-    only_recorded: it cannot be called again, so that its scales are not probed and no plan is known.
-    """
-    tensors, made = [x.tensor for x in call.operands()], call.results[0].tensor
-    formats = [fmt for x in (*tensors[:2], made) if (fmt := _format(x)) is not None]
-    if only_recorded or len(tensors) != 4 or len(formats) != 3 or not made.numel():
-        return None
-    a, b, *scales = tensors
-    of_rows = tuple(tuple(x.shape) for x in scales) == ((len(a), 1), (1, b.shape[1]))
-    if any(x.dtype.itemsize != 4 for x in scales) or not (of_rows or all(x.numel() == 1 for x in scales)):
-        return None
-
-    def multiply(*operands: Any) -> Any:
-        p, q, *factors = operands
-        laid = [_like(x, y, False) for x, y in zip(tensors, (p, q), strict=False)]
-        return call(dict(enumerate((*laid, *(x.reshape(y.shape) for x, y in zip(factors, scales, strict=True))))))[0]
-
-    scale: ScaleOf = "row" if of_rows else "tensor"
-    spec = Spec(made.shape[0], made.shape[1], a.shape[1], formats[0], formats[1], formats[2], scale)
-    words = [x.cpu().numpy().reshape(shape) for x, shape in zip(scales, spec.scale_shapes, strict=True)]
-    of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), made), (spec.a, spec.b, spec.out), strict=True))
-    return RecordedProduct(spec, of_a, of_b, of_d, str(made.device), multiply, scales=ScaleWords(*words))
+def _scale_of(scales: Sequence[Any], a: Any, b: Any) -> ScaleOf | None:
+    """Return what has a scale: each tensor, or each row of A and column of B. None for other scales, or a bias among them."""
+    if len(scales) == 2 and all(x.dtype.itemsize == 4 for x in scales):
+        if all(x.numel() == 1 for x in scales):
+            return "tensor"
+        if [tuple(x.shape) for x in scales] == [(len(a), 1), (1, b.shape[1])]:
+            return "row"
+    return None
 
 
 def without_bias(call: RecordedCall, places: tuple[int, int], replaced: Mapping[int, Any] | None = None) -> Any:
