@@ -17,12 +17,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from census import Census
+from census import Census, Failure
 from drawn_plants import KINDS, QUERIES, drawn
-from judge import Judgement, Verdict, judged
+from judge import Judgement, judged
 
 
-def without_row(seed: int, verdict: Verdict, reason: str, seconds: float) -> Judgement:
+def without_row(seed: int, verdict: Failure, reason: str) -> Judgement:
     plant = drawn(seed)
     return Judgement(
         seed=seed,
@@ -32,7 +32,6 @@ def without_row(seed: int, verdict: Verdict, reason: str, seconds: float) -> Jud
         parameters=plant.parameters(),
         verdict=verdict,
         reason=reason,
-        seconds=round(seconds, 2),
     )
 
 
@@ -47,7 +46,6 @@ COLUMNS = (
     "too late",
     "crashed",
     "false exact",
-    "slow",
 )
 
 
@@ -57,7 +55,6 @@ def counted(judgements: list[Judgement]) -> Counter[str]:
     count["devices"] = len(judgements)
     count["unseen"] = sum(j.family in ("wider", "outside") and bool(j.status) and not j.visible for j in judgements)
     count["false exact"] = sum(bool(j.false_exact) for j in judgements)
-    count["slow"] = sum(j.too_slow for j in judgements)
     return count
 
 
@@ -85,7 +82,7 @@ def told(judgement: Judgement) -> Iterator[str]:
         yield f"{at}: {judgement.status}, {len(judgement.false_exact)} exact and false: {'; '.join(judgement.false_exact[:3])}"
 
 
-CENSUS = Census(lambda seed: judged(drawn(seed)), without_row, told, table)
+CENSUS = Census(Judgement, lambda seed: judged(drawn(seed)), without_row, told, table)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def judged(seed: int) -> Judgement:
     return reduction_judge.judged(planted_reductions.drawn(seed), seed)
 
 
-def failed(seed: int, verdict: Failure, reason: str, seconds: float) -> Judgement:
+def failed(seed: int, verdict: Failure, reason: str) -> Judgement:
     plant = parameters(drawn(seed)) if seed < FIRST_REDUCTION else planted_reductions.drawn(seed).parameters()
-    return Judgement(seed=seed, parameters=plant, verdict=verdict, reason=reason, cause=verdict, seconds=round(seconds, 2))
+    return Judgement(seed=seed, parameters=plant, verdict=verdict, reason=reason, cause=verdict)
 
 
 def told(judgement: Judgement) -> Iterator[str]:
@@ -71,7 +71,7 @@ def table(judgements: list[Judgement]) -> Iterator[str]:
         yield f"{name:18} {count[name]:4}"
 
 
-CENSUS = Census(judged, failed, told, table)
+CENSUS = Census(Judgement, judged, failed, told, table)
 
 
 if __name__ == "__main__":

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
+import resource
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from accprobe.evaluate.tiles import share_cores
 
@@ -24,7 +22,6 @@ BAD = ("wrong", "called unstable")
 
 LIMIT = 120
 """Seconds of CPU time a seed."""
-
 
 PATIENCE = 30
 """Wall time allowed to a seed on a busy machine, as a multiple of its limit of CPU time."""
@@ -50,109 +47,68 @@ class Judgement:
     contradicted: int = 0
     false_exact: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 J = TypeVar("J", bound=Judgement)
 
 
-class _Late(BaseException):
-    """The time limit of a seed. Not an `Exception`, which a survey would report as a defect of one instruction."""
-
-
-class _Running(NamedTuple):
-    seed: int
-    process: BaseProcess
-    results: Connection
-    deadline: float
-
-
-def _judge(census: Census[J], seed: int, jobs: int, limit: float, results: Connection) -> None:
-    def late(signum: int, frame: FrameType | None) -> None:
-        raise _Late
-
-    share_cores(jobs)
-    signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, limit)
-    started = time.process_time()
-    try:
-        found = census.judge(seed)
-    except _Late:
-        found = census.failed(seed, "too late", f"no row in {limit:g} s", limit)
-    except Exception as e:
-        found = census.failed(seed, "crashed", f"{type(e).__name__}: {e}", time.process_time() - started)
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    results.send(found)
-
-
-def _judgements(census: Census[J], seeds: list[int], jobs: int, limit: float) -> Iterator[J]:
-    """Yield judgements as they are done, `jobs` at once. limit: CPU seconds per seed."""
-    context = multiprocessing.get_context("fork")
-    left, running = seeds[::-1], list[_Running]()
-    while left or running:
-        while left and len(running) < jobs:
-            seed = left.pop()
-            results, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_judge, args=(census, seed, jobs, limit, theirs))
-            process.start()
-            theirs.close()
-            running.append(_Running(seed, process, results, time.monotonic() + PATIENCE * limit))
-        wait([each.results for each in running], timeout=1)
-        for each in list(running):
-            done = each.results.poll()
-            if not done and each.process.is_alive() and time.monotonic() < each.deadline:
-                continue
-            running.remove(each)
-            yield _judgement(census, each, done, limit)
-
-
-def _judgement(census: Census[J], each: _Running, done: bool, limit: float) -> J:
-    try:
-        if done:
-            found: J = each.results.recv()
-            return found
-        late = each.process.is_alive()
-    except EOFError:
-        late = False
-    finally:
-        each.process.kill()
-        each.process.join()
-    if late:
-        return census.failed(each.seed, "too late", f"ended after {limit:g} s", limit)
-    return census.failed(each.seed, "crashed", f"the process ended with {each.process.exitcode}", 0.0)
-
-
 @dataclass(frozen=True)
 class Census(Generic[J]):
-    """judge: judges a seed. failed: makes the judgement if that fails, from seed, failure, reason, seconds.
+    """judge: judges a seed. failed: makes the judgement if that fails, from seed, failure and reason.
 
     defects: yields the defects of a judgement; table: counts all judgements.
     """
 
+    judgement: type[J]
     judge: Callable[[int], J]
-    failed: Callable[[int, Failure, str, float], J]
+    failed: Callable[[int, Failure, str], J]
     defects: Callable[[J], Iterator[str]]
     table: Callable[[list[J]], Iterator[str]]
 
     def run(self, description: str, what: str) -> int:
         """Run the command line; what: noun of a planted thing. Return 1 if a verdict is BAD or an exact finding is false."""
         options = _options(description, what)
+        if options.alone:
+            share_cores(options.jobs)
+            print("\n" + json.dumps(asdict(self.judge(options.seeds[0]))))
+            return 0
         if options.output:
             options.output.parent.mkdir(parents=True, exist_ok=True)
             options.output.unlink(missing_ok=True)
         found: list[J] = []
-        for judgement in _judgements(self, options.seeds, options.jobs, options.limit):
-            found.append(judgement)
-            print(f"\r{len(found)} of {len(options.seeds)}", end="", file=sys.stderr, flush=True)
-            if options.output:
-                with options.output.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(judgement.as_json()) + "\n")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for done in as_completed([pool.submit(self._judged, seed, options) for seed in options.seeds]):
+                found.append(done.result())
+                print(f"\r{len(found)} of {len(options.seeds)}", end="", file=sys.stderr, flush=True)
+                if options.output:
+                    with options.output.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(found[-1])) + "\n")
         print(file=sys.stderr)
         found.sort(key=lambda judgement: judgement.seed)
         print("\n".join(line for judgement in found for line in self.defects(judgement)), end="\n\n")
         print("\n".join(self.table(found)))
         return 1 if any(judgement.verdict in BAD or judgement.false_exact for judgement in found) else 0
+
+    def _judged(self, seed: int, options: argparse.Namespace) -> J:
+        """Judge a seed in a process of its own, which the kernel ends at the limit of CPU time."""
+        command = [sys.executable, sys.argv[0], "--alone", "--seeds", str(seed), "--jobs", str(options.jobs)]
+        limit: int = options.limit
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PATIENCE * limit,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
+            )
+        except subprocess.TimeoutExpired:
+            return self.failed(seed, "too late", f"no row in {PATIENCE * limit} s")
+        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            return self.failed(seed, "too late", f"no row in {limit} s of CPU time")
+        if done.returncode:
+            last = done.stderr.strip().rpartition("\n")[2]
+            return self.failed(seed, "crashed", f"the process ended with {done.returncode}: {last}")
+        return self.judgement(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def seeds(text: str) -> list[int]:
@@ -169,7 +125,8 @@ def _options(description: str, what: str) -> argparse.Namespace:
     parser.add_argument("--seeds", type=seeds, required=True, metavar="FIRST-LAST", help=f"which {what}s to draw")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help=f"{what}s at once")
     parser.add_argument(
-        "--limit", type=float, default=LIMIT, metavar="SECONDS", help=f"of CPU time a {what}, %(default)s by default"
+        "--limit", type=int, default=LIMIT, metavar="SECONDS", help=f"of CPU time a {what}, %(default)s by default"
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"write one line of JSON a {what}")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

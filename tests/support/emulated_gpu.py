@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from compiled import WHOLE_BLOCKS, library
 from fakes import FakeDevice
-from sparse_semantics import codes_drawn, written_out
+from sparse_semantics import codes_drawn, group_of, written_out
 
 from accprobe.build import probes
 from accprobe.isa import tile
@@ -24,71 +24,38 @@ from accprobe.operands.request import Request
 NARROW = {0: 8, 1: 8, 3: 6, 4: 6, 5: 4}
 BITS_BY_CODE = {"f16": {0: 16, 1: 16}, "tf32": {2: 32}, "i8": {0: 8, 1: 8}, "f8f6f4": NARROW, "mxf8f6f4": NARROW}
 
-# Where an element of a fragment lies. PTX ISA, "Matrix Fragments for mma.…", transcribed shape by shape: element i of a lane,
-# with g = lane / 4 and t = lane % 4. Of wgmma, "Register Fragments": the warp's 16 rows are those of mma.m16n8k….
+# Where an element of a fragment lies. PTX ISA, "Matrix Fragments for mma.…": element i of a lane, with g = lane / 4 and
+# t = lane % 4. Of wgmma, "Register Fragments": the warp's 16 rows are those of mma.m16n8k….
 
 Rule = Callable[[int, int, int], tuple[int, int]]
 
 
 def fragment_a(inst: Instruction) -> tuple[int, Rule]:
-    """(elements a lane, rule of (g, t, i) to (row, k)). Of a sparse A, "Matrix Fragments for sparse mma.…": what is stored lies
-    as in a dense one of half the K.
+    """Return the elements a lane has, and the rule of (g, t, i) to (row, k).
+
+    Of a sparse A, "Matrix Fragments for sparse mma.…": what is stored lies as in a dense one of half the K.
     """
-    rules: dict[tuple[int, int, int], tuple[int, Rule]] = {
-        (8, 4, 64): (1, lambda g, t, i: (g, t)),
-        (16, 4, 64): (2, lambda g, t, i: (g if i == 0 else g + 8, t)),
-        (16, 8, 64): (4, lambda g, t, i: (g if i in (0, 2) else g + 8, t if i in (0, 1) else t + 4)),
-        (16, 16, 64): (8, lambda g, t, i: (g, i * 2 + t) if i % 2 == 0 else (g + 8, i * 2 - 2 + t)),
-        (16, 4, 32): (2, lambda g, t, i: (g if i == 0 else g + 8, t)),
-        (16, 8, 32): (4, lambda g, t, i: (g if i in (0, 2) else g + 8, t if i in (0, 1) else t + 4)),
-        (16, 8, 16): (4, lambda g, t, i: (g if i < 2 else g + 8, t * 2 + (i & 1))),
-        (16, 16, 16): (8, lambda g, t, i: (g if i < 2 or 4 <= i < 6 else g + 8, t * 2 + (i & 1) + (0 if i < 4 else 8))),
-        (8, 16, 8): (4, lambda g, t, i: (g, t * 4 + i)),
-        (16, 16, 8): (8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3))),
-        (16, 32, 8): (16, lambda g, t, i: (g if i < 4 or 8 <= i < 12 else g + 8, t * 4 + (i & 3) + (0 if i < 8 else 16))),
-        (8, 32, 4): (8, lambda g, t, i: (g, t * 8 + i)),
-        (16, 32, 4): (16, lambda g, t, i: (g if i < 8 else g + 8, t * 8 + (i & 7))),
-        (16, 64, 4): (32, lambda g, t, i: (g if i < 8 or 16 <= i < 24 else g + 8, t * 8 + (i & 7) + (0 if i < 16 else 32))),
-        (8, 128, 1): (32, lambda g, t, i: (g, t * 32 + i)),
-        (16, 128, 1): (64, lambda g, t, i: (g if i < 32 else g + 8, t * 32 + (i & 31))),
-        (16, 256, 1): (
-            128,
-            lambda g, t, i: (g if i < 32 or 64 <= i < 96 else g + 8, t * 32 + (i & 31) + (0 if i < 64 else 128)),
-        ),
-        (8, 4, 16): (4, lambda g, t, i: (t if g < 4 else t + 4, i)),
-    }
-    return rules[min(inst.m, 16), inst.stored.k, inst.held_bits]
+    if inst.quad_pairs:
+        return 4, lambda g, t, i: (t if g < 4 else t + 4, i)
+    packed, registers = max(1, 32 // inst.held_bits), min(inst.m, 16) // 8
+    return inst.stored.k * registers // 4, lambda g, t, i: (
+        g + i // packed % registers * 8,
+        (i // packed // registers * 4 + t) * packed + i % packed,
+    )
 
 
 def fragment_b(inst: Instruction) -> tuple[int, Rule]:
-    """(elements a lane, rule of (g, t, i) to (k, column)); none of wgmma, whose B is in shared memory."""
+    """Return the elements a lane has, and the rule of (g, t, i) to (k, column); none of wgmma, whose B is in shared memory."""
     if inst.family is WGMMA:
         return 0, lambda g, t, i: (0, 0)
-    rules: dict[tuple[int, int], tuple[int, Rule]] = {
-        (4, 64): (1, lambda g, t, i: (t, g)),
-        (8, 64): (2, lambda g, t, i: (t if i == 0 else t + 4, g)),
-        (16, 64): (4, lambda g, t, i: (t + i * 4, g)),
-        (4, 32): (1, lambda g, t, i: (t, g)),
-        (8, 32): (2, lambda g, t, i: (t if i == 0 else t + 4, g)),
-        (8, 16): (2, lambda g, t, i: (t * 2 + i, g)),
-        (16, 16): (4, lambda g, t, i: (t * 2 + (i & 1) + (0 if i < 2 else 8), g)),
-        (16, 8): (4, lambda g, t, i: (t * 4 + i, g)),
-        (32, 8): (8, lambda g, t, i: (t * 4 + (i & 3) + (0 if i < 4 else 16), g)),
-        (32, 4): (8, lambda g, t, i: (t * 8 + i, g)),
-        (64, 4): (16, lambda g, t, i: (t * 8 + (i & 7) + (0 if i < 8 else 32), g)),
-        (128, 1): (32, lambda g, t, i: (t * 32 + i, g)),
-        (256, 1): (64, lambda g, t, i: (t * 32 + (i & 31) + (0 if i < 32 else 128), g)),
-        (4, 16): (4, lambda g, t, i: (i, t if g < 4 else t + 4)),
-        (16, 32): (4, lambda g, t, i: (t + 4 * i, g)),
-        (32, 16): (8, lambda g, t, i: (t * 2 + (i & 1) + i // 2 * 8, g)),
-        (64, 8): (16, lambda g, t, i: (t * 4 + (i & 3) + i // 4 * 16, g)),
-        (128, 4): (32, lambda g, t, i: (t * 8 + (i & 7) + i // 8 * 32, g)),
-    }
-    return rules[inst.k, inst.held_bits]
+    if inst.quad_pairs:
+        return 4, lambda g, t, i: (i, t if g < 4 else t + 4)
+    packed = max(1, 32 // inst.held_bits)
+    return inst.k // 4, lambda g, t, i: ((i // packed * 4 + t) * packed + i % packed, g)
 
 
 def fragment_d(inst: Instruction, fmt: Format) -> tuple[int, Rule]:
-    """(elements a lane, rule of (g, t, i) to (row, column)), of C or of D."""
+    """Return the elements a lane has, and the rule of (g, t, i) to (row, column), of C or of D."""
     if inst.quad_pairs and fmt.bits == 16:
         return 8, lambda g, t, i: (t if g < 4 else t + 4, i)
     if inst.quad_pairs:
@@ -104,22 +71,16 @@ NOTHING = (-1, -1)
 
 
 def fragment_e(inst: Instruction) -> tuple[int, Rule]:
-    """(codes a lane, rule of (g, t, i) to (row, group)) of metadata with selector 0; NOTHING: the lane gives none.
+    """Return the codes a lane has, and the rule of (g, t, i) to (row, group), with selector 0; NOTHING: the lane gives none.
 
-    The figures of "Matrix Fragments for sparse mma.…", and of "wgmma.mma_async.sp": its warp's 16 rows are those of mma.sp. By
-    K and bits of an element.
+    The figures of "Matrix Fragments for sparse mma.…", and of "wgmma.mma_async.sp": its warp's 16 rows are those of mma.sp.
     """
-    rules: dict[tuple[int, int], tuple[int, Rule]] = {
-        (16, 16): (8, lambda g, t, i: (g if i < 4 else g + 8, i & 3) if t == 0 else NOTHING),
-        (8, 32): (8, lambda g, t, i: (g if i < 4 else g + 8, i & 3) if t == 0 else NOTHING),
-        (32, 16): (8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)) if t < 2 else NOTHING),
-        (16, 32): (8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)) if t < 2 else NOTHING),
-        (32, 8): (8, lambda g, t, i: (g if t == 0 else g + 8, i) if t < 2 else NOTHING),
-        (64, 4): (8, lambda g, t, i: (g if t == 0 else g + 8, i) if t < 2 else NOTHING),
-        (64, 8): (8, lambda g, t, i: (g if t in (0, 2) else g + 8, i if t < 2 else i + 8)),
-        (128, 4): (8, lambda g, t, i: (g if t in (0, 2) else g + 8, i if t < 2 else i + 8)),
-    }
-    return rules[inst.k, inst.held_bits] if inst.sparse else (0, lambda g, t, i: NOTHING)
+    if not inst.sparse:
+        return 0, lambda g, t, i: NOTHING
+    lanes = inst.k // group_of(inst) // 4
+    if inst.held_bits > 8:
+        return 8, lambda g, t, i: (g + i // 4 * 8, t * 4 + i % 4) if t < lanes else NOTHING
+    return 8, lambda g, t, i: (g + t % 2 * 8, i + t // 2 * 8) if t < lanes else NOTHING
 
 
 class Shape(ctypes.Structure):

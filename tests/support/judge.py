@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import census
@@ -34,9 +34,6 @@ AT_95_PERCENT = 3
 DEFECT = "a defect of accprobe"
 """Beginning of the reason of a row that raised an exception."""
 
-TOO_SLOW = 20.0
-"""Seconds."""
-
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 17, 90, 600, 5001, 9000, 20_001, 50_001)
 """Sizes of further queries of a device whose fault depends on the query."""
 
@@ -48,9 +45,7 @@ BATCHES = (7, 64, 333, 1489, 4096, 12288)
 class Judgement(census.Judgement):
     """Judgement of a device; status, reason, seconds: of its row.
 
-    kind, family, instruction: of the plant. visible: fresh dot products on which the departure from the grammar shows. acted:
-    results that the fault changed while accprobe measured; asked: all results then. exact: exact findings of a row that is not
-    confirmed. named: the faulty part of the tile, according to the row.
+    kind, family, instruction: of the plant. visible: fresh dot products on which the departure from the grammar shows.
     """
 
     kind: str
@@ -58,14 +53,6 @@ class Judgement(census.Judgement):
     instruction: str
     verdict: Verdict
     visible: int = 0
-    acted: int = 0
-    asked: int = 0
-    exact: list[str] = field(default_factory=list)
-    named: str = ""
-
-    @property
-    def too_slow(self) -> bool:
-        return self.seconds > TOO_SLOW
 
 
 def judged(plant: Plant, dots: int | None = None) -> Judgement:
@@ -74,7 +61,7 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
     started = time.process_time()
     (row,) = survey(device, [inst.name], **({} if dots is None else {"dots": dots})).instructions
     seconds = time.process_time() - started
-    acted, begun, asked = device.acted, device.begun(), device.answers
+    acted, begun = device.acted, device.begun()
     request = laid_out(inst, hostile(inst.stored, plant.seed))
     if plant.fault and plant.fault.when == "huge cancels":
         request = joined([request, huge_cancelling(inst, plant.seed)])
@@ -99,13 +86,9 @@ def judged(plant: Plant, dots: int | None = None) -> Judgement:
         reason=row.reason,
         seconds=round(seconds, 2),
         visible=visible,
-        acted=acted,
         fresh=fresh,
         contradicted=contradicted,
-        asked=asked,
-        exact=[] if row.status == "confirmed" else exact,
         false_exact=false,
-        named=row.verification.tile.differing if row.verification and row.verification.tile else "",
     )
 
 

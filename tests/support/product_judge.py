@@ -47,12 +47,11 @@ CAUSES = {
 class Judgement(census.Judgement):
     """The judgement of a matrix product; status, reason: of its main region.
 
-    cause: the reason in a word, of `CAUSES`. calls: in all. undetermined: undetermined findings of a confirmed row.
+    cause: the reason in a word, of `CAUSES`. undetermined: undetermined findings of a confirmed row.
     """
 
     verdict: Verdict
     cause: str = ""
-    calls: int = 0
     undetermined: list[str] = field(default_factory=list)
 
 
@@ -107,7 +106,6 @@ def judgement(
         reason=reason,
         cause=cause(reason),
         seconds=round(seconds, 2),
-        calls=outcome.calls,
         fresh=fresh,
         contradicted=contradicted,
         undetermined=[name for name, x in told.items() if x.bound == "undetermined"] if found == "confirmed" else [],
