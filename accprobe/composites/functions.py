@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.product import sum_as_f32
+from accprobe.evaluate.tiles import is_there
 from accprobe.function.compositions import recorded_unit
 from accprobe.function.quadratic import module_of
 from accprobe.function.records import model_of
@@ -27,10 +28,18 @@ LIBRARY = "torch:"
 
 def fma(a: Any, b: Any, c: Any) -> SingleValues:
     """Return a · b + c of float32 numbers, of numpy or cupy, rounded once."""
-    if any(module_of(each) is not np for each in (a, b, c)):
-        fused: SingleValues = _fused_on_gpu()(a, b, c)
-        return fused
-    return sum_as_f32(*np.broadcast_arrays(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float32)))
+    on_cpu = all(module_of(each) is np for each in (a, b, c))
+    fused: SingleValues = (_fused_on_cpu if on_cpu else _fused_on_gpu)()(a, b, c)
+    return fused
+
+
+@cache
+def _fused_on_cpu() -> Any:
+    if not is_there():
+        return lambda a, b, c: sum_as_f32(*np.broadcast_arrays(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float32)))
+    from accprobe.evaluate.lanes import multiply_add_singles
+
+    return multiply_add_singles
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, vectorize
 from numba.extending import intrinsic
 
 from accprobe.evaluate.decoding import ABSENT
@@ -34,6 +34,12 @@ def _multiply_add(typing_context: Any, x: Any, y: Any, z: Any) -> Any:
         return builder.fma(*arguments)
 
     return x(x, y, z), generate
+
+
+@vectorize("float32(float32, float32, float32)", cache=True)
+def multiply_add_singles(x, y, z):
+    """Return x * y + z of float32 numbers, rounded once."""
+    return _multiply_add(x, y, z)
 
 
 @_compiled
