@@ -214,6 +214,13 @@ class ProductModel:
         return chains_of(self.tree)
 
     @cached_property
+    def taken(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the k of all chains, one chain after the other, and where each chain begins."""
+        of_chains = [chain.taken for chain in self.chains()]
+        ends = np.cumsum([len(ks) for ks in of_chains])
+        return np.concatenate(of_chains), np.append(0, ends[:-1])
+
+    @cached_property
     def block_of(self) -> dict[Chain, int]:
         """Return the block along K of each chain, for block scales."""
         return {chain: block for block, chain in enumerate(self.chains())}
@@ -335,19 +342,20 @@ def restricted(model: ProductModel, used: NDArray[np.int64]) -> tuple[ProductMod
     ks: list[int] = []
     wanted = np.zeros(model.k + 1, bool)
     wanted[used] = True
-    tree = _restricted_node(model.tree, model.step.products, wanted, ks)
-    if tree is None:
-        first = next(model.chains())
-        wanted[first.ks()[first.ks() != NO_K][0]] = True
-        tree = _restricted_node(model.tree, model.step.products, wanted, ks)
+    every, starts = model.taken
+    if not wanted[every].any():
+        wanted[every[0]] = True
+    reached = iter(np.logical_or.reduceat(wanted[every], starts).tolist())
+    tree = _restricted_node(model.tree, model.step.products, wanted, reached, ks)
     assert tree is not None
     return replace(model, k=len(ks), tree=tree), np.array(ks, np.int64)
 
 
-def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Node | None:
+def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], reached: Iterator[bool], ks: list[int]) -> Node | None:
+    """Return what is left of a node. reached: whether each chain has a wanted k, from the first chain of the node on."""
     if isinstance(node, Chain):
-        return _restricted_chain(node, width, wanted, ks)
-    parts = [_restricted_node(part, width, wanted, ks) for part in node.parts]
+        return _restricted_chain(node, width, wanted, ks) if next(reached) else None
+    parts = [_restricted_node(part, width, wanted, reached, ks) for part in node.parts]
     kept = tuple(part for part in parts if part is not None)
     if not kept:
         return None
@@ -360,9 +368,7 @@ def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], ks: list
     return replace(node, parts=kept, order=order)
 
 
-def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Chain | None:
-    if not wanted[chain.taken].any():
-        return None
+def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: list[int]) -> Chain:
     sums = chain.ks().reshape(-1, width)
     taken = sums[wanted[sums].any(axis=1)]
     places = np.where(taken == NO_K, NO_K, len(ks) + np.cumsum(taken != NO_K).reshape(taken.shape) - 1)

@@ -17,7 +17,7 @@ from accprobe.composites.functions import combinations, functions_of
 from accprobe.composites.orders import MERGES, LaneOrder
 from accprobe.composites.partial import Schedule, Sum
 from accprobe.composites.steps import COMPOSITES, Arguments, Steps, rules_of
-from accprobe.evaluate.product import product
+from accprobe.evaluate.product import product, sum_as_f32
 from accprobe.gemm.callables.reductions import COMPOSITE_NAMES
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, multiply_add
@@ -273,3 +273,14 @@ def test_a_gpu_predicts_the_words_that_numpy_predicts(name: str) -> None:
             expected = steps.words(rule, schedule, x, F32, F32)
             found = cupy.asnumpy(steps.words(rule, schedule, cupy.asarray(x), F32, F32))
             np.testing.assert_array_equal(found, expected)
+
+
+def test_compiled_multiply_adds_equal_those_of_numpy() -> None:
+    lanes = pytest.importorskip("accprobe.evaluate.lanes", reason="numba is not installed")
+    words = np.random.default_rng(0).integers(0, 1 << 32, (3, 1 << 16), dtype=np.uint32)
+    words[:, ::2] &= 0xBFFF_F000  # many sums lie in the middle between two numbers
+    x, y, z = words.view(np.float32)
+    with np.errstate(all="ignore"):
+        found, expected, rounded_twice = lanes.multiply_add_singles(x, y, z), sum_as_f32(x.astype(np.float64) * y, z), x * y + z
+    np.testing.assert_array_equal(found, expected)
+    assert np.count_nonzero(found != rounded_twice) > 1 << 8

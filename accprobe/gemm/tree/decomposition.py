@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from accprobe.gemm.operands import Ints
@@ -116,6 +117,7 @@ def _level_name(order: Nested, parts: int) -> str:
     return "butterfly" if parts & (parts - 1) == 0 and same_order(nested("butterfly", parts), order) else ""
 
 
+@lru_cache(maxsize=1024)
 def flat(tree: Merged) -> Merged:
     """Return the sum with every chain as a part of its own, in the order of their first k."""
     chains = list(chains_of(tree))

@@ -5,7 +5,7 @@ Structures with the same bits for all operands form a class. docs/products.md de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -13,7 +13,6 @@ from itertools import pairwise
 import numpy as np
 
 from accprobe.gemm.checks.regions import ranges
-from accprobe.gemm.operands import Ints
 from accprobe.gemm.plans import additions_of
 from accprobe.gemm.tree.decomposition import flat, levels, order_name
 from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
@@ -224,24 +223,25 @@ MOST_LISTED = 8
 
 def direction(chains: Sequence[FusedSums]) -> str:
     """Return how each chain traverses K, in words; "" if its k are contiguous and in increasing order."""
-    every = np.unique([k for chain in chains for group in chain for k in group])
-    ways = ((_share(chain, every), _k_order(chain)) for chain in chains if len(chain) > 1)
+    every = sorted({k for chain in chains for group in chain for k in group})
+    place = {k: i for i, k in enumerate(every)}
+    ways = ((_share(chain, place), _k_order(chain)) for chain in chains if len(chain) > 1)
     found = {", ".join(dict.fromkeys(filter(None, both))) for both in ways}
     if found == {IN_DISORDER} and len(chains) == 1 and len(chains[0]) == len(every) <= MOST_LISTED:
         return f"in the order k = {', '.join(str(k) for (k,) in chains[0])}"
     return found.pop() if len(found) == 1 else IN_DISORDER if found else ""
 
 
-def _share(chain: FusedSums, every: Ints) -> str:
-    """Return which k a chain has if others lie between them."""
-    ks = np.unique([k for group in chain for k in group])
-    first, last = np.searchsorted(every, ks[[0, -1]])
-    if len(ks) == last - first + 1:
+def _share(chain: FusedSums, place: Mapping[int, int]) -> str:
+    """Return which k a chain has if others lie between them. place: of each k among those of all chains."""
+    ks = sorted({k for group in chain for k in group})
+    if len(ks) == place[ks[-1]] - place[ks[0]] + 1:
         return ""
-    starts = np.flatnonzero(np.diff(ks, prepend=ks[0] - 2) != 1)
-    lengths, steps = np.diff(starts, append=len(ks)), np.unique(np.diff(ks[starts]))
-    even = len(steps) == 1 and (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]
-    return SHARE.format(lengths[0], steps[0]) if even else IN_DISORDER
+    starts = [0, *(i for i, (before, after) in enumerate(pairwise(ks), 1) if after - before > 1)]
+    *lengths, last = (after - before for before, after in pairwise([*starts, len(ks)]))
+    steps = {ks[after] - ks[before] for before, after in pairwise(starts)}
+    even = len(steps) == 1 and set(lengths) == {lengths[0]} and last <= lengths[0]
+    return SHARE.format(lengths[0], steps.pop()) if even else IN_DISORDER
 
 
 def _k_order(chain: FusedSums) -> str:
