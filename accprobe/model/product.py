@@ -352,7 +352,7 @@ def restricted(model: ProductModel, used: NDArray[np.int64]) -> tuple[ProductMod
 
 
 def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], reached: Iterator[bool], ks: list[int]) -> Node | None:
-    """Return what is left of a node. reached: whether each chain has a wanted k, from the first chain of the node on."""
+    """Return the node with only its wanted sums, None if it has none. reached: whether each of its chains has a wanted k."""
     if isinstance(node, Chain):
         return _restricted_chain(node, width, wanted, ks) if next(reached) else None
     parts = [_restricted_node(part, width, wanted, reached, ks) for part in node.parts]
