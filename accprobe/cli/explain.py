@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, check_writable, format_option, print_message, write
+from accprobe.cli.output import DIFFERS, FILE, Output, check_writable, output_options, print_message
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
@@ -32,7 +32,7 @@ EVERYTHING = 1 << 62
 @click.option("--dtype", metavar="FORMAT", help="Format of A and B if their files hold raw integers.")
 @click.option("--out", metavar="FORMAT", help="Format of the results if their files hold raw integers.")
 @click.option("--all", "everything", is_flag=True, help="Compare every element of a large result, instead of a sample.")
-@format_option("json")
+@output_options("json")
 def explain_command(
     a: Path,
     b: Path,
@@ -41,7 +41,7 @@ def explain_command(
     dtype: str | None,
     out: str | None,
     everything: bool,
-    form: str,
+    to: Output,
 ) -> None:
     """Find the known plan that reproduces a result bit for bit.
 
@@ -63,6 +63,7 @@ def explain_command(
     from accprobe.gemm.explain import AT_MOST, explain
     from accprobe.gemm.known_plans import differing_plans
     from accprobe.isa import formats
+    from accprobe.render.subjects.explanation import explanation_blocks
 
     given = formats.get(dtype) if dtype else None
     (of_a, fmt_a), (of_b, fmt_b) = read_matrix(a, given), read_matrix(b, given)
@@ -77,14 +78,10 @@ def explain_command(
     with progress_bar("plans") as show:
         found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(100 * part), 100, name))
     names = [str(path) for path in (got, other) if path is not None]
-    if form == "json":
-        write(json.dumps(_json(names, found), indent=2) + "\n")
-    else:
-        from accprobe.render.subjects.explanation import explanation_blocks
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks(explanation_blocks(names, found, spec.out))
-    if differing_plans(found) or any(each.mismatches or each.adds_wrong_products for each in found):
+    differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products for each in found)
+    text = json.dumps(_json(names, found), indent=2) + "\n"
+    to.deliver(lambda: explanation_blocks(names, found, spec.out), lambda _: text, differs)
+    if differs:
         sys.exit(DIFFERS)
 
 
@@ -140,7 +137,7 @@ def _explanation(found: Explanation) -> dict[str, Any]:
     "--promote-every", type=int, metavar="N", help="Promotion interval: products after which a partial sum is added to float32."
 )
 @click.option("--dim", type=click.Choice(["first", "last"]), default="last", show_default=True, help="Reduced dimension of A.")
-@click.option("-o", "out", required=True, type=click.Path(path_type=Path), metavar="FILE.npy", help="Output file.")
+@click.option("-o", "out", required=True, type=FILE, metavar="FILE.npy", help="Output file.")
 def predict_command(
     like: str,
     a: Path,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, list_names, print_message
-from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
+from accprobe.cli.output import DIFFERS, Output, list_names, print_message
+from accprobe.cli.reports import OnReport, measure_report, report_options
 from accprobe.errors import AccprobeError, DeviceError, UnknownName, defect, nearest
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def function_command(
     arrays: str | None,
     exhaustive: bool,
     select: tuple[str, ...],
-    to: ReportOutput,
+    to: Output,
     listing: bool,
 ) -> None:
     """Find what a scalar function computes, on every operand.
@@ -103,7 +103,7 @@ def function_command(
         _callables([each for each in (callable_, versus) if each], dtype or "f32", scale, device, arrays, exhaustive, to)
 
 
-def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> None:
+def _units(device: str | None, select: tuple[str, ...], to: Output) -> None:
     """Measure instructions, row by row; Ctrl-C and the time limit keep the rows."""
     from accprobe.build import driver
     from accprobe.devices import open_device
@@ -138,7 +138,7 @@ def _units(device: str | None, select: tuple[str, ...], to: ReportOutput) -> Non
 
 MOST_AT_ONCE = 8
 ELSEWHERE = "sm_100a"
-NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassemble_unit, never run on hardware"
+NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassembled, never run on hardware"
 
 
 def _compile(units: list[ScalarUnit | ArithmeticUnit], target: str) -> None:
@@ -202,7 +202,7 @@ def _callables(
     device: str | None,
     arrays: str | None,
     exhaustive: bool,
-    to: ReportOutput,
+    to: Output,
 ) -> None:
     """Measure one or two functions, or quantisers where there is a layout of scales, and compare them."""
     from accprobe.function import measure, quantisers, subjects, versus

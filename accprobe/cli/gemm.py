@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, count, list_names, print_message, seed_option
+from accprobe.cli.output import DIFFERS, Output, count, list_names, print_message, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
-from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
+from accprobe.cli.reports import OnReport, measure_report, report_options
 from accprobe.errors import AccprobeError, DeviceError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def gemm_command(
     seed: int,
     device: str | None,
     data: str | None,
-    to: ReportOutput,
+    to: Output,
     **given: Any,
 ) -> None:
     """Find the arithmetic of a matrix product.
@@ -107,7 +107,7 @@ def gemm_command(
 def measure_each(
     run: ProductRun,
     settings_of: Callable[[], list[ProductSetting]],
-    to: ReportOutput,
+    to: Output,
     ms: tuple[int, ...] = (),
 ) -> None:
     """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep

@@ -83,7 +83,7 @@ def health_command(
     \b
     Examples:
       accprobe health --level quick
-      accprobe health --device cuda:0,cuda:2 --minutes 30 --format prometheus -o accprobe.prom
+      accprobe health --device cuda:0,cuda:2 --minutes 30 -o accprobe.prom
       accprobe health --device sim:h100,faulty:h100 --minutes 0.1
       accprobe health --ray auto --level quick -o health.json
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -108,21 +108,26 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
     return click.option("--format", "form", type=choice, default="terminal", show_default=True, help="Output format.")
 
 
-def output_option(help_text: str) -> Callable[[Command], Command]:
-    return click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{help_text} (`-` for stdout).")
-
-
-def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Command]:
-    """Add --format and -o, whose values the command gets as one argument `to`. is_shown: as for `Output`."""
-    endings = {ENDINGS[form]: form for form in forms}
+def output_options(
+    *forms: str, file_help: str = "Output file, in the format of its ending, JSON by default"
+) -> Callable[[Command], Command]:
+    """Add --format and -o, whose values the command gets as one argument `to`, with that of --time-limit if it has one. `-o -`
+    prints JSON.
+    """
+    file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help} (`-` for stdout).")
 
     def decorated(command: Command) -> Command:
         @wraps(command)
-        def with_output(*, form: str, output: Path | None, **options: Any) -> None:
-            command(to=Output.of(form, output, endings, is_shown), **options)
+        def with_output(*, form: str, output: Path | None, time_limit: float | None = None, **options: Any) -> None:
+            if output == STDOUT:
+                output, form = None, "json" if form == "terminal" else form
+            in_file = _form_of_file(output, forms) if output else ""
+            if output:
+                check_writable(output)
+            command(to=Output(form, output, in_file, time_limit), **options)
 
-        found: Any = output_option("Output file, in the format of its ending, JSON by default")(with_output)
-        with_format: Command = format_option(*forms)(found)
+        with_file: Any = file_option(with_output)
+        with_format: Command = format_option(*forms)(with_file)
         return with_format
 
     return decorated
@@ -130,43 +135,40 @@ def output_options(*forms: str, is_shown: bool = True) -> Callable[[Command], Co
 
 @dataclass(frozen=True)
 class Output:
-    """The destination of a result. form: the format of --format; file: of -o, written in the format `in_file`. is_shown:
-    whether the terminal also shows a result that -o writes to a file.
+    """The destination of a result: printed in the format `form`, and written to `file` in the format `in_file`. seconds: the
+    time limit of the command.
     """
 
     form: str
     file: Path | None
     in_file: str
-    is_shown: bool = True
+    seconds: float | None
 
-    @classmethod
-    def of(cls, form: str, file: Path | None, endings: Mapping[str, str], is_shown: bool = True) -> Output:
-        """endings: formats by the ending of a file's name. Raises UsageError for another format's ending, AccprobeError where
-        the file cannot be written.
-        """
-        in_file = form_of_file(file, endings, form) if file else form
-        if file and file != STDOUT:
-            check_writable(file)
-        return cls(form, file, in_file, is_shown)
+    def print(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str]) -> None:
+        """Print the result. shown: for a terminal; text: in another format."""
+        if self.form != "terminal":
+            write(plain(text(self.form)))
+            return
+        from accprobe.render.terminal import print_blocks
+
+        print_blocks(shown())
 
     def deliver(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str], differs: bool = False) -> None:
-        """Print the result, and write it to the file.
-
-        shown: for a terminal; text: in another format. differs: the result is a finding, so a failure to write the file is only
-        a message.
+        """Print the result, and write it to the file. differs: it is a finding, so a failure to write the file is only a
+        message. Raises AccprobeError.
         """
-        if self.form == "terminal" and self.file != STDOUT and (self.is_shown or self.file is None):
-            from accprobe.render.terminal import print_blocks
+        from accprobe.build import atomic
 
-            print_blocks(shown())
-        if self.form == "terminal" and self.file is None:
+        self.print(shown, text)
+        if self.file is None:
             return
         try:
-            _write_text(plain(text(self.in_file)), self.file)
-        except AccprobeError as e:
+            atomic.save(self.file, plain(text(self.in_file)).encode())
+        except OSError as e:
+            sentence = f"{self.file} cannot be written: {e.strerror}"
             if not differs:
-                raise
-            print_message(str(e))
+                raise AccprobeError(sentence) from None
+            print_message(sentence)
 
 
 def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
@@ -180,18 +182,10 @@ def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
     return html_page(title, list(blocks))
 
 
-def form_of_file(file: Path, endings: Mapping[str, str], form: str = "terminal") -> str:
-    """Return the format of a file: that of --format if given, else by the ending of its name; JSON without an ending.
-
-    Raises UsageError if the name has the ending of another format, or, without --format, an unknown one.
-    """
+def _form_of_file(file: Path, forms: Sequence[str]) -> str:
+    """Return the format of a file by the ending of its name, JSON without one. Raises UsageError for an unknown ending."""
+    endings = {ENDINGS[form]: form for form in forms}
     ending = file.suffix.lower()
-    if form != "terminal":
-        if ending in ENDINGS.values() and ending != ENDINGS[form]:
-            raise click.UsageError(
-                f"--format {form} cannot be written to {file.name}: let the name end in {ENDINGS[form]}, or leave out --format"
-            )
-        return form
     if ending and ending not in endings:
         *others, last = sorted(endings, key=".json".__eq__)
         known = f"{', '.join(others)}{' or ' * bool(others)}{last}"
@@ -204,8 +198,6 @@ def check_writable(path: Path) -> None:
     if not path.parent.is_dir():
         raise AccprobeError(f"{path} cannot be written: there is no folder {path.parent}; create it: mkdir -p {path.parent}")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(21, "it is a directory")
         if path.exists():
             path.open("a").close()
         if path.is_file() or not path.exists():
@@ -214,19 +206,6 @@ def check_writable(path: Path) -> None:
             probe.unlink()
     except OSError as e:
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
-
-
-def _write_text(text: str, output: Path | None) -> None:
-    """Write to the file, or to standard output. Raises AccprobeError where it cannot be written."""
-    from accprobe.build import atomic
-
-    if output is None or output == STDOUT:
-        write(text)
-        return
-    try:
-        atomic.save(output, text.encode())
-    except OSError as e:
-        raise AccprobeError(f"{output} cannot be written: {e.strerror}") from None
 
 
 def write(text: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from accprobe.cli.gemm import measure_each, swept_sizes
-from accprobe.cli.output import count, seed_option
+from accprobe.cli.output import Output, count, seed_option
 from accprobe.cli.product_run import ProductRun, ProductSetting
-from accprobe.cli.reports import ReportOutput, report_options
+from accprobe.cli.reports import report_options
 from accprobe.errors import AccprobeError
 
 _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
@@ -61,7 +61,7 @@ def reduce_command(
     arrays: str | None,
     elements: int | None,
     seed: int,
-    to: ReportOutput,
+    to: Output,
 ) -> None:
     """Find the arithmetic of a reduction.
 

@@ -5,23 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option, uninterrupted
-from accprobe.cli.output import (
-    INTERRUPTED,
-    STDOUT,
-    TIMED_OUT,
-    Command,
-    check_writable,
-    form_of_file,
-    format_option,
-    output_option,
-    print_message,
-    write,
-)
+from accprobe.cli.output import INTERRUPTED, TIMED_OUT, Command, Output, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import Show, progress_bar
@@ -72,36 +60,9 @@ def _read(name: str, evidence: bool) -> Report:
     return load_with_evidence(name)
 
 
-class ReportOutput(NamedTuple):
-    """The destination of a measured report. file: keeps it row by row; form: printed; seconds: the time limit."""
-
-    file: Path | None
-    form: str
-    seconds: float | None
-
-    def print(self, report: Report, blocks: Callable[[], Iterable[Element]]) -> None:
-        if self.form == "json":
-            write(report.dumps())
-            return
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks(blocks())
-
-
 def report_options(command: Command) -> Command:
-    """Add --format, -o and --time-limit, whose values the command gets as one argument `to`. `-o -` prints JSON."""
-
-    @wraps(command)
-    def with_output(*, form: str, output: Path | None, time_limit: float | None, **options: Any) -> None:
-        if output == STDOUT:
-            output, form = None, "json"
-        if output:
-            form_of_file(output, {".json": "json"})
-            check_writable(output)
-        command(to=ReportOutput(output, form, time_limit), **options)
-
-    found: Any = time_limit_option(with_output)
-    with_options: Command = format_option("json")(output_option(_REPORT_FILE)(found))
+    """Add --format, -o and --time-limit, whose values the command gets as one argument `to`."""
+    with_options: Command = time_limit_option(output_options("json", file_help=_REPORT_FILE)(command))
     return with_options
 
 
@@ -148,7 +109,7 @@ Measure = Callable[[OnReport, Show], object]
 
 
 def measure_report(
-    measure: Measure, to: ReportOutput, counted: Callable[[Report], str], blocks: Callable[[Report], Iterable[Element]]
+    measure: Measure, to: Output, counted: Callable[[Report], str], blocks: Callable[[Report], Iterable[Element]]
 ) -> Report:
     """Return the report that `measure` makes, saved and printed. A signal or the time limit ends the process with the rows so
     far, an AccprobeError is raised after them. counted: the number of finished rows in words.
@@ -173,7 +134,7 @@ def measure_report(
         except (KeyboardInterrupt, AccprobeError) as e:
             stop = e
     if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
-        to.print(latest[0], lambda: blocks(latest[0]))
+        to.print(lambda: blocks(latest[0]), lambda _: latest[0].dumps())
     if isinstance(stop, KeyboardInterrupt):
         _end_interrupted(counted(latest[0]) if latest else "", to.file, stop)
     if stop is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, check_writable, count, print_message, seed_option
-from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
+from accprobe.cli.output import DIFFERS, Output, check_writable, count, print_message, seed_option
+from accprobe.cli.reports import OnReport, measure_report, report_options
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run_command(
     record: Path | None,
     expand: bool,
     with_uuid: bool,
-    to: ReportOutput,
+    to: Output,
 ) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("report")
 @click.argument("instruction", required=False)
 @click.option("--all", "expand", is_flag=True, help="Print a line for each instruction, and each product or reduction in full.")
-@output_options("json", "html", "markdown", "csv", is_shown=False)
+@output_options("json", "html", "markdown", "csv")
 def show_command(report: str, instruction: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
@@ -46,8 +46,7 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
     from accprobe.report.names import split_row
 
     of_rows = bool(instruction or split_row(report)[1])
-    form = to.in_file
-    loaded = read_report(report, instruction or "", evidence=of_rows or form not in ("terminal", "csv"))
+    loaded = read_report(report, instruction or "", evidence=of_rows or not {to.form, to.in_file} <= {"terminal", "csv", ""})
 
     def blocks() -> Iterator[Element]:
         from accprobe.render.subjects.report import report_blocks, rows_blocks
@@ -75,7 +74,7 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
 @click.option("--only", multiple=True, metavar="FIELD", help="Compare this field only. Repeatable.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something differs.")
 @click.option("--all", "expand", is_flag=True, help="Print one entry per instruction instead of grouping equal ones.")
-@output_options("json", "html", "markdown", is_shown=False)
+@output_options("json", "html", "markdown")
 def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand: bool, to: Output) -> None:
     """Compare two reports, or a report and published models.
 

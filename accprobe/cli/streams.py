@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import io
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from accprobe.errors import AccprobeError
@@ -51,22 +50,20 @@ def replace_streams() -> None:
     With PYTHONUNBUFFERED, Python writes without a buffer and ignores short writes; this always uses a buffer. A closed
     descriptor is opened on the null device, so that no file gets its number.
     """
-    if sys.stdin is None:
-        _open_null(0, os.O_RDONLY)
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     sys.stdout = _stream(1, sys.stdout, needed=True)
     sys.stderr = _stream(2, sys.stderr, needed=False)
 
 
 @contextmanager
 def libraries_on_stderr() -> Iterator[None]:
-    """Redirect output that libraries and processes write to descriptor 1 to standard error; `sys.stdout` keeps its own
-    descriptor.
-    """
+    """Redirect output to standard error, also what libraries and processes write to descriptor 1."""
+    sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ctypes.CDLL(None).fflush(None)
         os.dup2(kept, 1)
@@ -93,15 +90,7 @@ def end_as_a_closed_pipe_does() -> NoReturn:
 
 def _stream(descriptor: int, before: TextIO | None, needed: bool) -> TextIO:
     if before is None:
-        _open_null(descriptor, os.O_RDONLY)  # writing to it fails
-    own = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)  # above the standard ones, of which some may be closed
-    buffer = io.BufferedWriter(_Descriptor(own, needed))
+        os.open(os.devnull, os.O_RDONLY)  # has the lowest free number, that of the closed descriptor; writing to it fails
+    buffer = io.BufferedWriter(_Descriptor(descriptor, needed))
     encoding = before.encoding if before else "utf-8"
     return io.TextIOWrapper(buffer, encoding, "backslashreplace", write_through=True)
-
-
-def _open_null(descriptor: int, mode: int) -> None:
-    null = os.open(os.devnull, mode)
-    if null != descriptor:
-        os.dup2(null, descriptor)
-        os.close(null)

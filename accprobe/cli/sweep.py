@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, count, seed_option, several
-from accprobe.cli.reports import OnReport, ReportOutput, measure_report, report_options
+from accprobe.cli.output import DIFFERS, Output, count, seed_option, several
+from accprobe.cli.reports import OnReport, measure_report, report_options
 from accprobe.errors import AccprobeError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def sweep_command(
     k: int,
     operand_sets: tuple[str, ...] | None,
     seed: int,
-    to: ReportOutput,
+    to: Output,
     **blocks: Any,
 ) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.

@@ -12,6 +12,7 @@ import click
 
 from accprobe.cli.interrupts import uninterrupted
 from accprobe.cli.output import DIFFERS, INTERRUPTED, Commands, Output, document_text, output_options, print_message
+from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
@@ -247,7 +248,7 @@ def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> Non
 
     latest: list[TraceFindings] = []
     interrupted = False
-    with progress_bar("recording both sides, and comparing") as show:
+    with libraries_on_stderr(), progress_bar("recording both sides, and comparing") as show:
 
         def on_origin(found: TraceFindings, number: int) -> None:
             latest[:] = [found]

@@ -35,7 +35,6 @@ class VerifyRequest:
     select: tuple[str, ...]
     seed: int
     coverage: bool
-    time_limit: float | None
     to: Output
 
 
@@ -72,7 +71,7 @@ def verify_command(**options: Any) -> None:
 
     rows: list[Verified] = []
     done, stop = _Compared(), None
-    with time_limit(request.time_limit):
+    with time_limit(request.to.seconds):
         with progress_bar("compiling for the device"):
             device, chosen, lacking = _open_device_and_models(request)
             prepare_to_verify(device, chosen)

@@ -73,8 +73,8 @@ def test_a_faulty_one_among_healthy_ones() -> None:
 @pytest.mark.usefixtures("_later")
 def test_json_is_as_its_schema_says(tmp_path: Path) -> None:
     file = tmp_path / "health.json"
-    result = health("--device", "sim:h100,faulty:a100,sim:nope", "--format", "json", "-o", str(file))
-    assert (result.exit_code, result.stdout) == (1, "")
+    result = health("--device", "sim:h100,faulty:a100,sim:nope", "-o", str(file))
+    assert result.exit_code == 1
     data = json.loads(file.read_text())
     Draft202012Validator(json.loads(HEALTH_FILE.read_text())).validate(data)
     assert [gpu["status"] for gpu in data["gpus"]] == ["healthy", "differs", "failed"]

@@ -111,7 +111,6 @@ REFUSED = [
     ("sass", "FILE|DIR... is missing; for example: accprobe sass "),
     ("sass x.cubin --arch sm_9", "unknown architecture 'sm_9'; did you mean"),
     ("sass absent.cubin", "there is no file absent.cubin"),
-    ("show h200 -o x.html --format markdown", "x.html"),
     ("show h200 -o x.txt", TEXT.format(".html, .md, .csv or .json")),
     ("diff h200 h100 -o x.txt", TEXT.format(".html, .md or .json")),
     ("health --device sim:h100 -o x.txt", TEXT.format(".xml, .prom or .json")),

@@ -6,10 +6,9 @@ Exceptions of callables and their libraries become one sentence.
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from textwrap import shorten
 from typing import Any
@@ -94,7 +93,7 @@ class CallableAdapter:
             ) from e
 
     def _result(self, *operands: Any) -> Any:
-        with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+        with self._one_sentence("raises"), np.errstate(all="ignore"):
             return self._function(*operands)
 
     def _takes_transposed(self) -> bool:

@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -182,14 +181,14 @@ def _file(path: Path) -> Any:
     assert loader is not None
     module = importlib.util.module_from_spec(spec)
     _add_to_path(whole.parent)
-    with one_sentence(f"{path} cannot be imported:", "cpu", str(whole)), redirect_stdout(sys.stderr):
+    with one_sentence(f"{path} cannot be imported:", "cpu", str(whole)):
         loader.exec_module(module)
     return module
 
 
 def _module(package: str, name: str, known: Collection[str]) -> Any:
     _add_to_path(Path.cwd())
-    with one_sentence(f"{package} cannot be imported:", "cpu"), redirect_stdout(sys.stderr):
+    with one_sentence(f"{package} cannot be imported:", "cpu"):
         try:
             return importlib.import_module(package)
         except ModuleNotFoundError as e:

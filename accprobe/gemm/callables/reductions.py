@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -118,7 +116,7 @@ class ReductionAdapter(CallableAdapter):
 
         Words and results are copied to and from the device once.
         """
-        with self._one_sentence("raises"), np.errstate(all="ignore"), redirect_stdout(sys.stderr):
+        with self._one_sentence("raises"), np.errstate(all="ignore"):
             found = self.library.reduced(self._function, words, starts, self.spec.k, self.spec.b, self._by_columns)
         return self._patterns(found, (len(starts),))
 
