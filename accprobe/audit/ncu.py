@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from accprobe.build import probes, toolchain
@@ -20,7 +19,7 @@ from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.instructions import Instruction
 from accprobe.sass.lowering import Lowering
 from accprobe.sass.opcodes import MATRIX
-from accprobe.sass.reading import ARITHMETIC, Function, Line, read_line
+from accprobe.sass.reading import read_line
 
 EXECUTED, THREADS = "inst_executed", "thread_inst_executed_true"
 """Metrics, which name the page's columns: executions of each instruction by warps, and by threads whose predicate was true."""
@@ -38,50 +37,29 @@ _NO_PERMISSION = (
 )
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One launch of a kernel: its text, and how often warps executed each line."""
+def launches(command: Sequence[str]) -> list[Counter[str]]:
+    """Run a command under the profiler, and return what every launch of a probe executed, as `parse_launches`.
 
-    function: Function
-    executed: tuple[int, ...]
-
-    def count(self) -> dict[str, int]:
-        """Return the executions of each opcode that `Function.arithmetic` counts."""
-        counts: Counter[str] = Counter()
-        for line, executed in zip(self.function.lines, self.executed, strict=True):
-            wanted = MATRIX.match(line.opcode) or line.stem in ARITHMETIC
-            if executed and wanted and line.opcode in self.function.opcodes:
-                counts[line.opcode] += executed
-        return dict(counts)
-
-
-def launches(command: Sequence[str], names: str) -> Iterator[Launch]:
-    """Run a command under the profiler, and return every launch of a kernel in order.
-
-    names: a regular expression for names of kernels. The output of the command goes to standard error. Raises ToolMissing
-    without ncu, and AccprobeError if ncu cannot run the command, may not read counters, or sees no kernel.
+    The output of the command goes to standard error. Raises ToolMissing without ncu, and AccprobeError if ncu cannot run the
+    command, may not read counters, or sees no probe.
     """
     program = toolchain.find("ncu")
     with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
         log = Path(folder) / "ncu.csv"
-        only = "--kernel-name", f"regex:{names}"
+        only = "--kernel-name", f"regex:^{probes.KERNEL_NAME}$"
         whole = [str(program), *PAGE, *only, "--target-processes", "all", "--log-file", str(log), *command]
         try:
             done = subprocess.run(whole, check=False, stdout=sys.__stderr__)
         except OSError as e:
             raise ToolMissing(f"ncu cannot be started: {e.strerror}") from None
-        seen = 0
-        if log.is_file():
-            with log.open(encoding="utf-8", errors="replace", newline="") as text:
-                for launch in parse_launches(text):
-                    seen += 1
-                    yield launch
-        if not seen:
-            raise AccprobeError(_why_nothing(log, done.returncode, command[0]))
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    found = list(parse_launches(text.splitlines()))
+    if not found:
+        raise AccprobeError(_why_nothing(text, done.returncode, command[0]))
+    return found
 
 
-def _why_nothing(log: Path, status: int, program: str) -> str:
-    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+def _why_nothing(text: str, status: int, program: str) -> str:
     if "ERR_NVGPUCTRPERM" in text:
         return _NO_PERMISSION
     errors = [line.partition("==ERROR==")[2].strip() for line in text.splitlines() if "==ERROR==" in line]
@@ -92,32 +70,31 @@ def _why_nothing(log: Path, status: int, program: str) -> str:
     return f"{program} launched no kernel that the profiler could see"
 
 
-def parse_launches(text: Iterable[str]) -> Iterator[Launch]:
-    """Yield the launches in the output of `ncu` for PAGE.
+def parse_launches(text: Iterable[str]) -> Iterator[Counter[str]]:
+    """Yield how often each launch in the output of `ncu` for PAGE executed the opcodes of arithmetic (`Line.is_arithmetic`).
 
     A row `"Kernel Name","…"` begins a kernel, a row with the names of the columns follows, then one row per instruction. Other
     lines are skipped.
     """
-    name, header = "", list[str]()
-    lines: list[Line] = []
-    executed: list[int] = []
+    header = list[str]()
+    counts: Counter[str] | None = None
     for row in csv.reader(text):
         if row[:1] == ["Kernel Name"]:
-            if lines:
-                yield _launch(name, lines, executed)
-            name, header, lines, executed = "".join(row[1:2]), [], [], []
+            if counts is not None:
+                yield counts
+            header, counts = [], None
         elif "Source" in row:
-            header = row
+            header, counts = row, Counter()
             if EXECUTED not in header:
                 columns = ", ".join(header[:8])
                 raise AccprobeError(f"the profiler did not count executed instructions; its columns are {columns}, …")
-        elif header and len(row) == len(header):
+        elif counts is not None and len(row) == len(header):
             cells = dict(zip(header, row, strict=True))
-            if line := read_line(int(cells["Address"], 16), cells["Source"].strip()):
-                lines.append(line)
-                executed.append(_number(cells[EXECUTED]) if _number(cells[THREADS]) else 0)
-    if lines:
-        yield _launch(name, lines, executed)
+            line = read_line(cells["Source"].strip())
+            if line and line.is_arithmetic and _number(cells[THREADS]):
+                counts[line.opcode] += _number(cells[EXECUTED])
+    if counts is not None:
+        yield counts
 
 
 def _number(cell: str) -> int:
@@ -125,22 +102,18 @@ def _number(cell: str) -> int:
     return int(plain) if plain.isdecimal() else 0
 
 
-def _launch(name: str, lines: list[Line], executed: list[int]) -> Launch:
-    return Launch(Function(name, "", tuple(lines), {}), tuple(executed))
-
-
 def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
     """Return by name the opcodes that each instruction's probe executed for one tile on a GPU, in one child process that
     launches each probe once. Raises as `launches`, and DeviceError if the child did not launch all.
     """
     command = [sys.executable, "-m", "accprobe.devices.cuda", device, *(inst.name for inst in insts)]
-    seen = list(launches(command, f"^{probes.KERNEL_NAME}$"))
+    seen = launches(command)
     if len(seen) != len(insts):
         raise DeviceError(f"the profiler saw {len(seen)} of {len(insts)} probes on {device}")
-    return {inst.name: _lowering(inst, launch) for inst, launch in zip(insts, seen, strict=True)}
+    return {inst.name: _lowering(inst, counts) for inst, counts in zip(insts, seen, strict=True)}
 
 
-def _lowering(inst: Instruction, launch: Launch) -> Lowering:
+def _lowering(inst: Instruction, counts: Counter[str]) -> Lowering:
     """Return the executions for one tile: those of one warp, as all warps of a tile execute the same."""
-    sequence = tuple((opcode, count // inst.family.warps) for opcode, count in launch.count().items())
+    sequence = tuple((opcode, count // inst.family.warps) for opcode, count in counts.items() if count)
     return Lowering(tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode)), sequence, "ncu")

@@ -24,12 +24,8 @@ from accprobe.errors import AccprobeError
 
 @dataclass(frozen=True)
 class Cubin:
-    """One compiled kernel. milliseconds: the compile time, None if the cubin came from the cache."""
-
     path: Path
     sha256: str
-    target: str
-    milliseconds: float | None = None
 
 
 def cache_folder() -> Path:
@@ -69,7 +65,7 @@ def entry(*key: str) -> Path:
     return cache_folder() / f"{digest}.json"
 
 
-def load(entry: Path, target: str) -> Cubin | None:
+def load(entry: Path) -> Cubin | None:
     """Return the cubin of an entry; None if there is none or it is damaged. Raises AccprobeError as `read_entry`."""
     try:
         sha256 = json.loads(read_entry(entry))["sha256"]
@@ -77,20 +73,20 @@ def load(entry: Path, target: str) -> Cubin | None:
         intact = hashlib.sha256(read_entry(path)).hexdigest() == sha256
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Cubin(path, sha256, target) if intact else None
+    return Cubin(path, sha256) if intact else None
 
 
-def store(content: bytes, target: str, milliseconds: float | None = None) -> Cubin:
+def store(content: bytes) -> Cubin:
     """Store a cubin under its sha256. Raises AccprobeError if the folder cannot be written."""
     sha256 = hashlib.sha256(content).hexdigest()
     path = cache_folder() / f"{sha256}.cubin"
     write_entry(path, content)
-    return Cubin(path, sha256, target, milliseconds)
+    return Cubin(path, sha256)
 
 
-def enter(entry: Path, cubin: Cubin, name: str) -> None:
-    """Record the cubin of an entry, so that `load` finds it; `name` is for people who read the folder."""
-    write_entry(entry, json.dumps({"name": name, "target": cubin.target, "sha256": cubin.sha256}).encode())
+def enter(entry: Path, cubin: Cubin, name: str, target: str) -> None:
+    """Record the cubin of an entry, so that `load` finds it; name and target are for people who read the folder."""
+    write_entry(entry, json.dumps({"name": name, "target": target, "sha256": cubin.sha256}).encode())
 
 
 def read_entry(path: Path) -> bytes:

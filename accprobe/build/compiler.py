@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,13 +32,13 @@ def compile(inst: Instruction, target: str) -> Cubin:
     return compile_source(source(inst), target, inst.name)
 
 
-def compile_all(insts: Iterable[Instruction], target: str, workers: int | None = None) -> dict[Instruction, Cubin]:
+def compile_all(insts: Iterable[Instruction], target: str) -> dict[Instruction, Cubin]:
     """Compile many instructions as `compile` does; those that cannot be compiled are left out.
 
     NVRTC compiles one kernel at a time per process, so other processes compile the missing kernels into the cache.
     """
     sources = {inst: source(inst) for inst in insts if not why_no_probe(inst)}
-    fill_cache([(code, inst.name) for inst, code in sorted(sources.items(), key=lambda item: -item[0].n)], target, workers)
+    fill_cache([(code, inst.name) for inst, code in sorted(sources.items(), key=lambda item: -item[0].n)], target)
     cubins = {}
     for inst, code in sources.items():
         with suppress(AccprobeError):
@@ -47,14 +46,14 @@ def compile_all(insts: Iterable[Instruction], target: str, workers: int | None =
     return cubins
 
 
-def fill_cache(sources: Iterable[tuple[str, str]], target: str, workers: int | None = None) -> None:
+def fill_cache(sources: Iterable[tuple[str, str]], target: str) -> None:
     """Compile (source, name) pairs that the cache lacks in other processes, the slowest first, if there are more than four.
 
     Errors are ignored here: compiling that cubin later raises them again.
     """
-    missing = {code: name for code, name in sources if not cache.load(_entry(code, target), target)}
+    missing = {code: name for code, name in sources if not cache.load(_entry(code, target))}
     each = [(code, target, name) for code, name in missing.items()]
-    processes = min(workers or os.cpu_count() or 1, math.ceil(len(each) / 4))
+    processes = min(os.cpu_count() or 1, math.ceil(len(each) / 4))
     if processes > 1:
         _run_workers([each[i::processes] for i in range(processes)])
 
@@ -83,12 +82,10 @@ def _worker() -> None:
 def compile_source(code: str, target: str, name: str) -> Cubin:
     """Return the cubin of any CUDA C++ source; `name` is for messages. Caches and raises as `compile`."""
     entry = _entry(code, target)
-    if cached := cache.load(entry, target):
+    if cached := cache.load(entry):
         return cached
-    started = time.perf_counter()
-    content = _nvrtc(code, target, name)
-    cubin = cache.store(content, target, (time.perf_counter() - started) * 1e3)
-    cache.enter(entry, cubin, name)
+    cubin = cache.store(_nvrtc(code, target, name))
+    cache.enter(entry, cubin, name, target)
     return cubin
 
 

@@ -13,7 +13,6 @@ EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
 NVML = "pip install nvidia-ml-py"
 RAY = _extra("fleet")
 NUMBA = _extra("fast")
-LLVM = "pip install llvmlite"
 SASS = _extra("sass")
 TRITON = _extra("sweep")
 TRITON_AGAIN = "pip install --force-reinstall triton"

@@ -7,7 +7,7 @@ import platform
 import sys
 from dataclasses import dataclass
 
-from accprobe.build import compiler, driver, install, machine_code, processor, toolchain
+from accprobe.build import compiler, driver, install, processor, toolchain
 from accprobe.build.toolchain import ToolName
 from accprobe.errors import ToolMissing
 from accprobe.isa.processors import MNEMONICS
@@ -80,7 +80,7 @@ def inventory() -> list[Item]:
 def _processor() -> Item:
     """Return the dot product instructions of this processor, by mnemonic."""
     has = ", ".join(each.mnemonic for each in MNEMONICS if not processor.lacking(each))
-    remark = processor.why_no_instruction() or machine_code.why_no_llvm() or processor.name()
+    remark = processor.why_no_instruction() or processor.name()
     return Item("processor", "--device cpu", has or None, "another machine", remark)
 
 

@@ -7,14 +7,11 @@ The loop loads a tile of A, B and C, runs the instruction once, and stores D. Th
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from accprobe.build import install
-from accprobe.errors import ToolMissing
 from accprobe.isa.processors import MNEMONICS, Mnemonic
 
 CONTROL_WORDS = 2
@@ -71,7 +68,7 @@ class Loop:
 
 @cache
 def load_loop(mnemonic: Mnemonic) -> Loop:
-    """Assemble the loop and load it into memory. Raises ToolMissing without llvmlite."""
+    """Assemble the loop and load it into memory."""
     binding = _llvm()
     engine = binding.create_mcjit_compiler(binding.parse_assembly(_module(mnemonic)), _machine(binding))
     objects: list[bytes] = []
@@ -92,13 +89,8 @@ def count_opcodes(code: bytes) -> tuple[tuple[str, int], ...]:
     return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
 
 
-def why_no_llvm() -> str | None:
-    """Return why no code can be generated here, as a clause; None if it can."""
-    return None if importlib.util.find_spec("llvmlite") else f"llvmlite is not installed: {install.LLVM}"
-
-
 def explain_unsupported(mnemonic: Mnemonic) -> str | None:
-    """Return why the loop cannot be assembled, as a clause, or None if it can. Raises ToolMissing without llvmlite."""
+    """Return why the loop cannot be assembled, as a clause, or None if it can."""
     major, needed = _llvm().llvm_version_info[0], mnemonic.llvm
     if major >= needed:
         return None
@@ -106,17 +98,14 @@ def explain_unsupported(mnemonic: Mnemonic) -> str | None:
 
 
 def version() -> str:
-    """Return the version of llvmlite's LLVM. Raises ToolMissing."""
+    """Return the version of llvmlite's LLVM."""
     return ".".join(map(str, _llvm().llvm_version_info))
 
 
 @cache
 def _llvm() -> Any:
-    try:
-        import llvmlite.binding
-    except ImportError as e:
-        raise ToolMissing(f"llvmlite cannot be imported ({e}): {install.LLVM}") from e
-    binding = llvmlite.binding
+    from llvmlite import binding
+
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()

@@ -101,12 +101,13 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
 
 def _devices() -> Iterator[tuple[str, str]]:
     from accprobe.build.driver import why_no_gpu
-    from accprobe.devices import named_devices, why_no_processor
+    from accprobe.build.processor import why_no_instruction
+    from accprobe.devices import named_devices
 
     yield from named_devices()
     if reason := why_no_gpu():
         print_message(f"no GPU found: {reason}")
-    if reason := why_no_processor():
+    if reason := why_no_instruction():
         print_message(f"the processor cannot be measured: {reason}")
 
 

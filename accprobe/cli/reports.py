@@ -144,14 +144,14 @@ def measure_report(
 
 def announce(report: Report) -> None:
     """Print which device replaces a GPU, and why."""
-    from accprobe.devices import why_no_processor
+    from accprobe.build.processor import why_no_instruction
 
     missing = f"no GPU found ({report.device.reason})"
     if report.device.kind == "cpu":
         print_message(f"{missing}; measuring the processor, {report.device.name}")
         return
     print_message(f"SIMULATED: {missing}; using {report.device.name}")
-    if report.run.selected and (reason := why_no_processor()):
+    if report.run.selected and (reason := why_no_instruction()):
         print_message(f"the processor is not measured: {reason}")
 
 

@@ -93,13 +93,6 @@ def named_devices() -> Iterator[tuple[str, str]]:
     yield "replay:FILE", "a recording that `accprobe run --record FILE` made"
 
 
-def why_no_processor() -> str | None:
-    """Return why the processor of this machine cannot be measured, as a clause, or None if it can."""
-    from accprobe.build import machine_code, processor
-
-    return processor.why_no_instruction() or machine_code.why_no_llvm()
-
-
 def device_names(wanted: str) -> list[str]:
     """Return every GPU here for "all"; otherwise the names between the commas.
 
@@ -120,11 +113,12 @@ def device_names(wanted: str) -> list[str]:
 def _first_gpu(name: str, of_gpus: bool) -> str:
     """Return the device that "auto" or "gpu" means on this machine. Raises DeviceError if "gpu" means none."""
     from accprobe.build.driver import why_no_gpu
+    from accprobe.build.processor import why_no_instruction
 
     reason = why_no_gpu()
     if reason is None:
         return FIRST_GPU
     if name == "auto":
-        return STAND_IN if of_gpus or why_no_processor() else CPU
+        return STAND_IN if of_gpus or why_no_instruction() else CPU
     hint = "`accprobe doctor` shows what is missing, and --device sim:NAME shows published models without a GPU"
     raise DeviceError(f"there is no GPU to measure: {reason}; {hint}")

@@ -1,4 +1,4 @@
-"""The processor of this machine as a device: its instructions that multiply and accumulate narrow formats. Needs llvmlite."""
+"""The processor of this machine as a device: its instructions that multiply and accumulate narrow formats."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18  # 
 
 
 class CpuDevice(Device):
-    """The processor that runs this process.
-
-    Raises DeviceError if it has none of the instructions, ToolMissing without llvmlite.
-    """
+    """The processor that runs this process. Raises DeviceError if it has none of the instructions."""
 
     kind: DeviceKind = "cpu"
     pure = False
@@ -43,7 +40,6 @@ class CpuDevice(Device):
     def __init__(self) -> None:
         if reason := processor.why_no_instruction():
             raise DeviceError(f"cpu cannot be measured: {reason}; --device sim:NAME shows published models of GPUs")
-        machine_code.version()
         self.name, self.architecture = processor.name(), processor.architecture()
         self._refused = _amx_refused() if "amx_tile" in processor.flags() else ""
 

@@ -10,7 +10,7 @@ from accprobe.errors import ReportError, nearest
 from accprobe.model.published import EXPLAINED
 
 ATLAS = "lowering"
-"""The atlas of lowerings, which `python -m accprobe.audit.atlas` prints, lies beside the reports."""
+"""The atlas of lowerings, which `scripts/lowerings` writes, lies beside the reports."""
 
 STANDARD_INPUT = "-"
 """The name of the report that is read from standard input."""

@@ -16,14 +16,10 @@ from typing import NamedTuple
 from accprobe.build import toolchain
 from accprobe.sass.opcodes import MATRIX
 
-_CONVERSIONS = "F2F F2FP F2I F2IP I2F I2FP I2I I2IP FRND"
-_MULTIPLIES = "FFMA FFMA2 FMUL FMUL2 HFMA2 HMUL2 DFMA DMUL"
-_ADDS = "FADD FADD2 HADD2 DADD"
-ARITHMETIC = frozenset(f"{_CONVERSIONS} {_MULTIPLIES} {_ADDS}".split())
+CONVERSIONS = frozenset({"F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "I2IP", "FRND"})
+MULTIPLIES = frozenset({"FFMA", "FFMA2", "FMUL", "FMUL2", "HFMA2", "HMUL2", "DFMA", "DMUL"})
+ARITHMETIC = CONVERSIONS | MULTIPLIES | {"FADD", "FADD2", "HADD2", "DADD"}
 """Opcodes, without modifiers, that convert or that add and multiply floating-point numbers."""
-
-CONVERSIONS = frozenset(_CONVERSIONS.split())
-MULTIPLIES = frozenset(_MULTIPLIES.split())
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _FLAGS = re.compile(r"^\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)", re.MULTILINE)
@@ -37,7 +33,6 @@ _ROW = re.compile(
 """A label, or an instruction: offset, predicate, opcode, operands."""
 _MATRIX_ROW = re.compile(rf"\s*/\*[0-9a-f]+\*/\s+(?:\{{\s*)?(?:@\S+\s+)?{MATRIX.pattern}")
 _LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[A-Z@{]", re.MULTILINE)
-_INSTRUCTION = re.compile(r"(?:\{\s*)?(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*)")
 _PLACE = re.compile(r"\.L\w+")
 
 READ_CHUNK = 1 << 20
@@ -67,6 +62,16 @@ class Line(NamedTuple):
     def stem(self) -> str:
         return self.opcode.partition(".")[0]
 
+    @property
+    def loads_constant(self) -> bool:
+        """Return whether it is an HFMA2 that loads constants, as the compiler does when other units are busy."""
+        return self.stem == "HFMA2" and _CONSTANT_MOVE.search(self.operands) is not None
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Return whether a matrix unit executes it, or it converts or computes floating-point numbers."""
+        return bool(MATRIX.match(self.opcode) or self.stem in ARITHMETIC) and not self.loads_constant
+
 
 @dataclass(frozen=True)
 class Function:
@@ -81,8 +86,8 @@ class Function:
 
     @cached_property
     def opcodes(self) -> tuple[str, ...]:
-        """Return every opcode, except for HFMA2 that loads constants, as the compiler does when other units are busy."""
-        return _opcodes(self.lines)
+        """Return the opcode of every line that does not load a constant."""
+        return tuple(line.opcode for line in self.lines if not line.loads_constant)
 
     @property
     def sha256(self) -> str:
@@ -96,12 +101,11 @@ class Function:
 
     @property
     def arithmetic(self) -> tuple[tuple[str, int], ...]:
-        """Return (opcode, count) of matrix opcodes, conversions and floating-point arithmetic, in order of first appearance.
+        """Return (opcode, count) of lines with `is_arithmetic`, in order of first appearance.
 
         If a part exists twice, the copy for warps with diverged threads does not count.
         """
-        kept = (o for o in _opcodes(self._together()) if MATRIX.match(o) or o.split(".")[0] in ARITHMETIC)
-        return tuple(Counter(kept).items())
+        return tuple(Counter(line.opcode for line in self._together() if line.is_arithmetic).items())
 
     def _together(self) -> list[Line]:
         """Return the lines that a converged warp runs: none from the target of a BRA.DIV to the jump back."""
@@ -112,12 +116,6 @@ class Function:
                 back = (i for i, after in enumerate(self.lines[start:], start) if after.opcode == "BRA" and not after.guard)
                 copies |= set(range(start, next(back, len(self.lines)) + 1))
         return [line for i, line in enumerate(self.lines) if i not in copies]
-
-
-def _opcodes(lines: Iterable[Line]) -> tuple[str, ...]:
-    return tuple(
-        line.opcode for line in lines if not (line.opcode.startswith("HFMA2") and _CONSTANT_MOVE.search(line.operands))
-    )
 
 
 def functions(path: Path, targets: bool = True, matrix: bool = False) -> Iterator[Function]:
@@ -191,10 +189,10 @@ def _function(name: str, architecture: str, rows: str) -> Function:
     return Function(name, architecture, tuple(lines), labels)
 
 
-def read_line(offset: int, text: str) -> Line | None:
-    """Return one instruction as a disassembler prints it, "@P0 FADD R1, R2, R3 ;"; None if there is none."""
-    found = _INSTRUCTION.match(text)
-    return Line(offset, found[1] or "", found[2], found[3].strip()) if found else None
+def read_line(text: str) -> Line | None:
+    """Return one instruction as a profiler prints it, "@P0 FADD R1, R2, R3", at offset 0; None if there is none."""
+    found = _ROW.match(f"/*0000*/ {text}")
+    return Line(0, found[3] or "", found[4], found[5]) if found else None
 
 
 class _Section(NamedTuple):

@@ -151,7 +151,7 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
         None if reason else compiled,
         stages,
         found,
-        _lowering(compiled.asm["cubin"], target),
+        _lowering(compiled.asm["cubin"]),
         round(time.perf_counter() - started, 3),
     )
 
@@ -174,10 +174,10 @@ def _said(error: Exception) -> str:
     return inner[2] if inner else text
 
 
-def _lowering(cubin: bytes, target: str) -> Lowering | None:
+def _lowering(cubin: bytes) -> Lowering | None:
     """Return the opcodes of the bytes that are launched; None without a disassembler that reads them."""
     try:
-        return lowering.lowering(cache.store(cubin, target))
+        return lowering.lowering(cache.store(cubin))
     except (ToolMissing, ToolFailed):
         return None
 

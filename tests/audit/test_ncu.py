@@ -52,10 +52,8 @@ def page(kernels: Iterable[tuple[str, list[tuple[str, str, int, int]]]], columns
 
 def test_reads_a_page() -> None:
     one, two = ncu.parse_launches(io.StringIO(page([("gemm(int, float)", GEMM), ("other", GEMM[:1])])))
-    assert (one.function.name, two.function.name) == ("gemm(int, float)", "other")
-    assert one.count() == {"QGMMA.64x64x32.F32.E4M3.E4M3": 80, "FADD": 40 * 32}
-    assert two.count() == {}
-    assert one.function.lines[1].offset == 0x7F0000000010
+    assert one == {"QGMMA.64x64x32.F32.E4M3.E4M3": 80, "FADD": 40 * 32}
+    assert two == {}
 
 
 def test_page_without_executions_is_told() -> None:
@@ -73,14 +71,9 @@ def real(name: str) -> str:
 
 def test_reads_what_a_profiler_printed() -> None:
     fast, slow, half = ncu.parse_launches(io.StringIO(real("torch_gemms")))
-    for launch, name, opcode, count in (
-        (fast, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
-        (slow, "nvjet_sm90_qqtst_64x48_128x15_2x4_h_bz_algo2_TNT", "QGMMA.64x48x32.F32.E4M3.E4M3", 6144),
-        (half, "nvjet_sm90_hsh_64x48_64x15_2x4_h_bz_NNT", "HGMMA.64x48x16.F32", 12288),
-    ):
-        assert (launch.function.name, launch.count()[opcode]) == (name, count)
-    assert [len(launch.executed) for launch in (fast, slow, half)] == [944, 1112, 896]
-    assert ["FADD" in launch.count() for launch in (fast, slow, half)] == [False, True, False]
+    assert fast["QGMMA.64x48x32.F32.E4M3.E4M3"] == slow["QGMMA.64x48x32.F32.E4M3.E4M3"] == 6144
+    assert half["HGMMA.64x48x16.F32"] == 12288
+    assert ["FADD" in counts for counts in (fast, slow, half)] == [False, True, False]
 
 
 Fake = Callable[[str, int], Path]
@@ -118,7 +111,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
 def test_what_goes_wrong_is_one_sentence(fake: Fake, text: str, status: int, sentence: str) -> None:
     fake(text, status)
     with pytest.raises(AccprobeError, match=re.escape(sentence)):
-        list(ncu.launches(["python"], "^probe$"))
+        ncu.launches(["python"])
 
 
 PROBE = [(".", "IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", 1, 32), (".", "EXIT", 4, 128)]

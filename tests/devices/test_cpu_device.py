@@ -8,7 +8,7 @@ from marks import some
 from planted_processor import FMA, planted
 
 from accprobe.build import machine_code, processor
-from accprobe.devices import cpu, open_device, why_no_processor
+from accprobe.devices import cpu, open_device
 from accprobe.devices.cpu import USUAL, CpuDevice
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.evaluator import evaluate
@@ -19,7 +19,7 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.survey.row import Surveyor
 
-here = pytest.mark.skipif(bool(why_no_processor()), reason=why_no_processor() or "")
+here = pytest.mark.skipif(bool(processor.why_no_instruction()), reason="it has no dot products")
 
 
 def one_chain(inst: Instruction) -> DotModel:

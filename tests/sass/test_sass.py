@@ -84,7 +84,7 @@ def test_without_a_disassembler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(toolchain, "output", missing)
     path = tmp_path / "x.cubin"
     path.write_bytes(b"\x7fELF" + bytes(14) + (190).to_bytes(2, "little"))
-    cubin = cache.Cubin(path, "0" * 64, "sm_90a", None)
+    cubin = cache.Cubin(path, "0" * 64)
     lowering.prepare([cubin])
     with pytest.raises(ToolMissing):
         lowering.lowering(cubin)
