@@ -81,9 +81,11 @@ class Emulated(NamedTuple):
 
     @classmethod
     def of(cls, operation: Operation) -> Emulated:
-        wide, given = without_last_rounding(operation), (operation.a, operation.b, operation.scales)
-        sums = SumWords(wide.computed(), wide.model.result)
-        return cls(operation, exact_product(operation.model, *given), sums, worst_case(wide.model, *given))
+        f32, wide, given = FORMATS["f32"], operation.model, (operation.a, operation.b, operation.scales)
+        if wide.result.mantissa_bits < f32.mantissa_bits:
+            wide = replace(wide, result=f32, result_rounding="RNE")
+        sums = SumWords(operation._replace(model=wide).computed(), wide.result)
+        return cls(operation, exact_product(operation.model, *given), sums, worst_case(wide, *given))
 
     @property
     def errors(self) -> Floats:
@@ -100,14 +102,6 @@ def tail_of(several: Sequence[Emulated]) -> Tail:
     bounded = [(each, (each.worst > 0) & np.isfinite(each.worst)) for each in several]
     shares = np.concatenate([each.errors[there] / each.worst[there] for each, there in bounded])
     return tail_of_shares(shares, sum(sum(each.worst.shape) for each in several))
-
-
-def without_last_rounding(operation: Operation) -> Operation:
-    """Return the operation with an f32 result instead of a narrower one."""
-    f32, model = FORMATS["f32"], operation.model
-    if model.result.mantissa_bits >= f32.mantissa_bits:
-        return operation
-    return operation._replace(model=replace(model, result=f32, result_rounding="RNE"))
 
 
 def rounded_values(values: Floats, fmt: Format, how: Rounding = "RNE") -> Floats:
@@ -162,11 +156,6 @@ class Tolerance:
     def beyond(self, got: Floats) -> Truths:
         """Mark elements that are NaN or not accepted."""
         return ~((got >= self.low) & (got <= self.high))
-
-    @property
-    def over_sum(self) -> float:
-        """Return the largest bound relative to its sum of |a·b|."""
-        return largest_share(self.bound, self.exact.sizes)
 
 
 def largest_share(bound: Floats, sizes: Floats) -> float:
@@ -241,6 +230,7 @@ class Mismatch:
         if not found or (not found.is_mispaired and len(np.unique(found.counts)) == 1):
             return ""
         sums = (a * found.counts) @ b.T + a @ b[:, found.partner].T
-        wide = np.maximum(self.tolerance.bound, self.tolerance.over_sum * exact.sizes)
+        bound = self.tolerance.bound
+        wide = np.maximum(bound, largest_share(bound, exact.sizes) * exact.sizes)
         around = Tolerance.around(operation, exact._replace(sums=sums), 2 * wide)
         return "" if around.beyond(self.got).any() else "; ".join(found.sentences())

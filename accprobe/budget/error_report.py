@@ -185,34 +185,28 @@ class _Ledger:
 
     def __init__(self, accumulation: Accumulation, data: Data, scale: str, of_k: Sequence[PlannedProduct]) -> None:
         self._accumulation, self._data, self._scale, self._plans = accumulation, data, scale, of_k
-        self.tallies: list[list[Tally]] = [[] for _ in of_k]
-        self._models = [replace(plan.model, scales=None) for plan in of_k]
-        self._fidelity: tuple[Fidelity, Fidelity] | None = None
+        self._tallies: list[list[Tally]] = [[] for _ in of_k]
+        self._models = [plan.model for plan in of_k]
+        self._fidelity: tuple[Fidelity, ...] = ()
         self._lost, self._whole = 0.0, 0.0
 
-    def add(self, values: DrawnPair, wide: Floats | None) -> None:
+    def add(self, values: DrawnPair, wide: Floats) -> None:
         """Add one draw. wide: the exact product of the values, to measure the rounding of the operands."""
         pair = quantised(self._scale, self._accumulation.a, self._accumulation.b, values)
         plain = scaled = exact_sums(pair.a.values(scaled=False), pair.b.values(scaled=False))
         if self._scale != "none":
             scaled = exact_sums(pair.a.values(), pair.b.values())
-        if wide is not None:
-            self._lost += float(np.square(scaled.sums - wide).sum())
-            self._whole += float(np.square(wide).sum())
-            self._fidelity = self._fidelity or (pair.a.fidelity(values.a), pair.b.fidelity(values.b))
+        self._lost += float(np.square(scaled.sums - wide).sum())
+        self._whole += float(np.square(wide).sum())
+        self._fidelity = self._fidelity or (pair.a.fidelity(values.a), pair.b.fidelity(values.b))
         for i, plan in enumerate(self._plans):
-            applied = pair.applied(plan.model)
-            if applied is None:
-                self.tallies[i].append(tally(self._models[i], pair.patterns, plain))
-            else:
-                scales, words = applied
-                self._models[i] = replace(plan.model, scales=scales)
-                self.tallies[i].append(tally(self._models[i], pair.patterns, scaled, words))
+            scales, words = pair.applied(plan.model) or (None, None)
+            self._models[i] = replace(plan.model, scales=scales)
+            self._tallies[i].append(tally(self._models[i], pair.patterns, scaled if scales else plain, words))
 
     def entries(self) -> Iterator[ErrorRow]:
-        assert self._fidelity is not None
         lost = (self._lost / self._whole) ** 0.5 if self._whole else None
-        for plan, model, tallies in zip(self._plans, self._models, self.tallies, strict=True):
+        for plan, model, tallies in zip(self._plans, self._models, self._tallies, strict=True):
             yield ErrorRow(
                 self._accumulation.name,
                 model.k,

@@ -31,14 +31,6 @@ class ErrorBound(NamedTuple):
     least: float = 0.0
 
 
-class ProductError(NamedTuple):
-    """|result - exact sum| <= relative · S + absolute, while no sum is larger than `most`."""
-
-    relative: float
-    absolute: float
-    most: float
-
-
 # Sources of error: chains, scales, parts rounded before they are added, additions of parts, rounding of the result.
 Loss = Literal["sums", "scales", "partial sums", "additions", "result"]
 
@@ -56,8 +48,8 @@ def worst_error(model: ProductModel) -> float | None:
 
     Ignores results below the normal range, subnormal operands and overflow.
     """
-    found = product_error(model)
-    return None if found is None else found.relative
+    stages = _stages(model)
+    return stages[-1][1].error if stages else None
 
 
 def error_shares(model: ProductModel) -> dict[Loss, float]:
@@ -70,14 +62,6 @@ def error_shares(model: ProductModel) -> dict[Loss, float]:
     return found
 
 
-def product_error(model: ProductModel) -> ProductError | None:
-    """Return the bound; None if the model implies none."""
-    if not (stages := _stages(model)):
-        return None
-    bound = stages[-1][1]
-    return ProductError(bound.error, bound.least, min(map(_largest, _formats(model))))
-
-
 # Covers the rounding errors of the bound itself, which is computed in float64.
 SAFE = 1 + 2.0**-40
 
@@ -87,22 +71,22 @@ def worst_case(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None 
 
     It is infinite where a sum may overflow, an operand is not finite, or the model implies no bound.
     """
-    error = product_error(model)
-    if error is None or model.step.subnormal_operands != "kept":
+    stages = _stages(model)
+    if not stages or model.step.subnormal_operands != "kept":
         return np.full((len(a), len(b)), np.inf)
+    result, most = stages[-1][1], min(map(_largest, _formats(model)))
     x, y = (_raised(fmt, rounded_words(fmt, words, model.operand_rounding)) for fmt, words in ((model.a, a), (model.b, b)))
     with np.errstate(all="ignore"):
         sums = largest = x @ y.T
-        least = np.full(sums.shape, error.absolute)
+        least = np.full(sums.shape, result.least)
         if scales is not None and model.scales is not None:
             of_a, of_b = (np.abs(words.astype(np.float64)) for words in (scales.a, scales.b.T))
             sums = (x * by_k(model, of_a)) @ (y * by_k(model, of_b)).T
-            most, other = (np.maximum(of_x.max(axis=1), 1.0) for of_x in (of_a, of_b))
-            least = least * np.multiply.outer(most, other)
+            least = least * np.multiply.outer(*(np.maximum(of_x.max(axis=1), 1.0) for of_x in (of_a, of_b)))
             tiny = np.multiply.outer(of_a.min(axis=1), of_b.min(axis=1)) < 2.0 ** FORMATS["f32"].min_exponent
             largest = np.where(tiny, np.inf, np.maximum(sums, largest))
-        bound = (error.relative * sums + least) * SAFE
-        return np.where(largest * (1 + error.relative) * SAFE + least <= error.most, bound, np.inf)
+        bound = (result.error * sums + least) * SAFE
+        return np.where(largest * (1 + result.error) * SAFE + least <= most, bound, np.inf)
 
 
 def _raised(fmt: Format, words: Bits) -> Floats:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, reduce
-from heapq import heapify, heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from accprobe.sass.flow import START, Flow
@@ -288,9 +287,12 @@ class Solution(Generic[T]):
         self._known: dict[int, T | None] = {UNKNOWN_VALUE: None}
         self._changes: dict[int, int] = {}
         order = self._ordered(wanted)
-        late = [value for value in order if not self._evaluate(value)]
-        if late:
-            self._iterate(order, late)
+        again = False in [self._evaluate(value) for value in order]
+        while again:
+            before = dict(self._known)
+            for value in order:
+                self._evaluate(value)
+            again = self._known != before
 
     def get(self, value: int) -> T | None:
         return self._known.get(self._values.origin(value))
@@ -328,25 +330,3 @@ class Solution(Generic[T]):
         merged = (self._join if changes < PATIENCE else self._widen)(old, new)
         self._changes[value] = changes + (merged != old)
         return merged
-
-    def _iterate(self, order: list[int], late: list[int]) -> None:
-        """Evaluate again the values that were evaluated before their inputs, and the values that depend on them."""
-        place = {value: i for i, value in enumerate(order)}
-        readers: dict[int, list[int]] = {value: [] for value in (UNKNOWN_VALUE, *order)}
-        for value in order:
-            for before in self._inputs[value]:
-                readers[before].append(place[value])
-        waiting = [place[value] for value in late]
-        heapify(waiting)
-        queued = set(waiting)
-        while waiting:
-            i = heappop(waiting)
-            queued.remove(i)
-            value = order[i]
-            was_known, old = value in self._known, self._known.get(value)
-            self._evaluate(value)
-            if value in self._known and (not was_known or self._known[value] != old):
-                for reader in readers[value]:
-                    if reader not in queued:
-                        queued.add(reader)
-                        heappush(waiting, reader)
