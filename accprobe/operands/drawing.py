@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from accprobe.build.probes import device_code
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.kinds import exponent_ranges
 
 PAIRS_KIND = "pairs"
 CODES = 256  # Codes of a format of 8 bits.
@@ -28,8 +29,7 @@ class Way(IntEnum):
     PAIRED = 5
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """`Recipe` of operands.cuh, field for field."""
 
     way: Way
@@ -50,36 +50,31 @@ class Recipe:
     one_sign: int = 0
     fours: int = 0
 
-    def words(self) -> tuple[int, ...]:
-        return tuple(int(value) for value in astuple(self))
-
 
 def recipes(inst: Instruction) -> dict[str, Recipe]:
     """By kind, in the order of `accprobe.operands.kinds.kinds`."""
     if inst.is_integer:
         uniform = Recipe(Way.UNIFORM)
         extreme = Recipe(Way.ENDS, c_edge=1)
-        kinds = {"uniform": uniform, "extreme": extreme, "C near overflow": replace(uniform, c_edge=1)}
-        return kinds | {"repeated fours": replace(extreme, fours=1, c_zeros=128)}
-    a, b, c, d = inst.a, inst.b, inst.c, inst.d
-    smallest, largest = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
-    lowest = max(smallest - 4, d.min_exponent - d.mantissa_bits - 14)
-    top = min(d.max_exponent, largest)
+        kinds = {"uniform": uniform, "extreme": extreme, "C near overflow": uniform._replace(c_edge=1)}
+        return kinds | {"repeated fours": extreme._replace(fours=1, c_zeros=128)}
+    near = {kind: _around(inst, *limits) for kind, limits in exponent_ranges(inst).items()}
+    few_products = max(0, 256 - 768 // inst.k)
     return {
         "uniform": Recipe(Way.UNIFORM),
         "normal": Recipe(Way.NORMAL),
         "wide": Recipe(Way.WIDE),
-        "clustered": _around(inst, max(smallest, d.min_exponent - d.mantissa_bits - 12), top, 6),
-        "near one": replace(_around(inst, 0, 0, 1), slots=0, c_spread=1),
-        "spread exponents": _around(inst, -6, 6, 15),
-        "cancelling": replace(_around(inst, -4, 4, 8), cancelling=1, c_zeros=128),
-        "tiny": _with_subnormals(inst, replace(_around(inst, lowest, lowest + 36, 5), c_zeros=64, c_small=128)),
-        "huge": _around(inst, top - 8, top + 1, 4),
+        "clustered": near["clustered"],
+        "near one": _around(inst, 0, 0, 1)._replace(slots=0, c_spread=1),
+        "spread exponents": near["spread exponents"],
+        "cancelling": near["cancelling"]._replace(cancelling=1, c_zeros=128),
+        "tiny": _with_subnormals(inst, near["tiny"]._replace(c_zeros=64, c_small=128)),
+        "huge": near["huge"],
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
-        "same sign": _same_sign(inst, max(smallest, c.min_exponent), min(largest, c.max_exponent)),
-        "C near largest": _c_beside_small_products(inst, c.max_exponent - c.mantissa_bits - 1, C_NEAR_LARGEST),
-        "C near smallest normal": _c_beside_small_products(inst, c.min_exponent - c.mantissa_bits - 1, C_NEAR_SMALLEST_NORMAL),
+        "same sign": near["same sign"]._replace(slots=0, c_spread=0, one_sign=1),  # of both lines; C is as large, or twice
+        "C near largest": near["C near largest"]._replace(c_edge=C_NEAR_LARGEST, zeros=few_products),
+        "C near smallest normal": near["C near smallest normal"]._replace(c_edge=C_NEAR_SMALLEST_NORMAL, zeros=few_products),
     }
 
 
@@ -98,21 +93,9 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
     return Recipe(Way.CENTRED, a_low, a_high, b_low, max(b_low, b_high), 3, (spread + 1) // 2, 2 * spread)
 
 
-def _same_sign(inst: Instruction, low: int, high: int) -> Recipe:
-    """Draw one exponent for all products of two lines, and one sign; C has both, or is twice as large."""
-    return replace(_around(inst, low, high, 0), slots=0, c_spread=0, one_sign=1)
-
-
-def _c_beside_small_products(inst: Instruction, exponent: int, c_edge: int) -> Recipe:
-    """Draw C about an end of its range, and three products or so of about that exponent."""
-    lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
-    within = min(max(exponent, lowest), highest)
-    return replace(_around(inst, within, within, 2), c_edge=c_edge, zeros=max(0, 256 - 768 // inst.k))
-
-
 def _with_subnormals(inst: Instruction, recipe: Recipe) -> Recipe:
     """The slots go so far that some operands are subnormal, beside others that are not."""
-    return replace(recipe, slots=max(recipe.a_low - inst.a.min_exponent, recipe.b_low - inst.b.min_exponent) + 24)
+    return recipe._replace(slots=max(recipe.a_low - inst.a.min_exponent, recipe.b_low - inst.b.min_exponent) + 24)
 
 
 def _within(fmt: Format, exponent: int) -> int:

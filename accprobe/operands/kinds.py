@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,25 +113,41 @@ def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     return Request(*(floats(f, rng, rng.integers(f.min_exponent - 1, f.max_exponent + 1, s)) for f, s in _shapes(inst, n)))
 
 
-def _around(inst: Instruction, rng: np.random.Generator, n: int, centre: Exponents, spread: int) -> Request:
-    """Draw products whose exponents lie within `spread` of each dot product's centre, and C within 2 * spread of it."""
+def exponent_ranges(inst: Instruction) -> dict[str, tuple[int, int, int]]:
+    """Return by kind the lowest and the highest exponent of a dot product, and how far those of its products lie from it."""
+    a, b, c, d = inst.a, inst.b, inst.c, inst.d
+    smallest, largest = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
+    lowest, top = max(smallest - 4, d.min_exponent - d.mantissa_bits - 14), min(d.max_exponent, largest)
+    below_c, below_normal = (min(max(end - c.mantissa_bits - 1, smallest), largest) for end in (c.max_exponent, c.min_exponent))
+    return {
+        "clustered": (max(smallest, d.min_exponent - d.mantissa_bits - 12), top, 6),
+        "spread exponents": (-6, 6, 15),
+        "cancelling": (-4, 4, 8),
+        "tiny": (lowest, lowest + 35, 5),
+        "huge": (top - 8, top + 1, 4),
+        "same sign": (max(smallest, c.min_exponent), min(largest, c.max_exponent), 0),
+        "C near largest": (below_c, below_c, 2),
+        "C near smallest normal": (below_normal, below_normal, 2),
+    }
+
+
+def _centres(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Exponents:
+    low, high, _ = exponent_ranges(inst)[kind]
+    return rng.integers(low, high + 1, n)
+
+
+def _around(kind: str, inst: Instruction, rng: np.random.Generator, n: int) -> Request:
+    """Draw products close to an exponent of the kind's range, and C up to twice as far from it."""
+    return _about(kind, inst, rng, _centres(kind, inst, rng, n))
+
+
+def _about(kind: str, inst: Instruction, rng: np.random.Generator, centre: Exponents) -> Request:
+    n, (_, _, spread) = len(centre), exponent_ranges(inst)[kind]
     half = centre[:, None] // 2
     ea = np.clip(half, inst.a.min_exponent, inst.a.max_exponent) + rng.integers(-3, 4, (n, inst.k))
     eb = centre[:, None] - ea + rng.integers(-spread, spread + 1, (n, inst.k))
     ec = centre + rng.integers(-2 * spread, 2 * spread + 1, n)
     return Request(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
-
-
-def _clustered(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw products and C close together, anywhere in the range that the result has."""
-    low = max(inst.a.min_exponent + inst.b.min_exponent, inst.d.min_exponent - inst.d.mantissa_bits - 12)
-    high = min(inst.a.max_exponent + inst.b.max_exponent, inst.d.max_exponent)
-    return _around(inst, rng, n, rng.integers(low, high + 1, n), 6)
-
-
-def _spread_exponents(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw products and C with exponents up to 30 from each other, so that the truncation of the alignment decides."""
-    return _around(inst, rng, n, rng.integers(-6, 7, n), 15)
 
 
 def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
@@ -140,7 +157,7 @@ def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw products in pairs that cancel but for a few, in random places, so that low bits come to the top."""
-    around = _around(inst, rng, n, rng.integers(-4, 5, n), 8)
+    around = _around("cancelling", inst, rng, n)
     a, b, c = around.a, around.b, around.c
     half = inst.k // 2
     a[:, half : 2 * half] = a[:, :half] ^ inst.a.dtype.type(inst.a.sign_bit)
@@ -155,9 +172,8 @@ def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw subnormals, and products around the smallest exponent at which the result and the alignment end."""
-    lowest = max(inst.a.min_exponent + inst.b.min_exponent - 4, inst.d.min_exponent - inst.d.mantissa_bits - 14)
-    centre = rng.integers(lowest, lowest + 36, n)
-    around = _around(inst, rng, n, centre, 5)
+    centre = _centres("tiny", inst, rng, n)
+    around = _about("tiny", inst, rng, centre)
     a, b, c = around.a, around.b, around.c
     lone = rng.random(n) < 0.5
     small = np.full((n, inst.k), inst.a.min_exponent - 1)
@@ -170,12 +186,6 @@ def _tiny(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     zero = subnormal & inst.c.dtype.type(inst.c.sign_bit)
     choice = rng.integers(0, 4, n)
     return Request(a, b, np.choose(choice, [c, subnormal, few_bits, zero]))
-
-
-def _huge(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw sums around the largest finite result."""
-    top = min(inst.d.max_exponent, inst.a.max_exponent + inst.b.max_exponent)
-    return _around(inst, rng, n, rng.integers(top - 8, top + 2, n), 4)
 
 
 def _sparse(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
@@ -208,9 +218,7 @@ def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 def _same_sign(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw products of one sign and one exponent, with random low bits, and C with them: sums that carry as far as they can."""
-    low = max(inst.a.min_exponent + inst.b.min_exponent, inst.c.min_exponent)
-    high = min(inst.a.max_exponent + inst.b.max_exponent, inst.c.max_exponent)
-    centre = rng.integers(low, high + 1, n)
+    centre = _centres("same sign", inst, rng, n)
     least = np.maximum(inst.a.min_exponent, centre - inst.b.max_exponent)
     most = np.minimum(inst.a.max_exponent, centre - inst.b.min_exponent)
     of_a = rng.integers(least, most + 1)[:, None]
@@ -231,23 +239,20 @@ def _same_sign(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 def _c_near_largest(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw C within a few units of the largest number, and a few products about half of its last unit."""
-    half = inst.c.max_exponent - inst.c.mantissa_bits - 1
-    return _c_beside_small_products(inst, rng, n, half, inst.c.largest - (rng.integers(0, 4, n) << inst.c.ignored_low_bits))
+    magnitudes = inst.c.largest - (rng.integers(0, 4, n) << inst.c.ignored_low_bits)
+    return _c_beside_small_products("C near largest", inst, rng, magnitudes)
 
 
 def _c_near_smallest_normal(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw C within a few units of the smallest normal number, and a few products about half of the smallest subnormal one."""
-    half = inst.c.min_exponent - inst.c.mantissa_bits - 1
-    smallest = 1 << inst.c.mantissa_bits
-    return _c_beside_small_products(inst, rng, n, half, (smallest + rng.integers(-4, 4, n)) << inst.c.ignored_low_bits)
+    magnitudes = ((1 << inst.c.mantissa_bits) + rng.integers(-4, 4, n)) << inst.c.ignored_low_bits
+    return _c_beside_small_products("C near smallest normal", inst, rng, magnitudes)
 
 
-def _c_beside_small_products(
-    inst: Instruction, rng: np.random.Generator, n: int, exponent: int, magnitudes: Exponents
-) -> Request:
-    """Draw magnitudes of C of either sign beside products of about that exponent, most of them zero."""
-    lowest, highest = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
-    around = _around(inst, rng, n, np.full(n, min(max(exponent, lowest), highest)), 2)
+def _c_beside_small_products(kind: str, inst: Instruction, rng: np.random.Generator, magnitudes: Exponents) -> Request:
+    """Give magnitudes of C either sign, and draw small products beside them, most of them zero."""
+    n = len(magnitudes)
+    around = _around(kind, inst, rng, n)
     around.a[rng.random((n, inst.k)) < 1.0 - 3.0 / inst.k] &= inst.a.dtype.type(inst.a.sign_bit)
     signs = rng.integers(0, 2, n).astype(inst.c.dtype) * inst.c.dtype.type(inst.c.sign_bit)
     return Request(around.a, around.b, magnitudes.astype(inst.c.dtype) | signs)
@@ -287,12 +292,12 @@ FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request
     "uniform": _uniform,
     "normal": _normal,
     "wide": _wide,
-    "clustered": _clustered,
+    "clustered": partial(_around, "clustered"),
     "near one": _near_one,
-    "spread exponents": _spread_exponents,
+    "spread exponents": partial(_around, "spread exponents"),
     "cancelling": _cancelling,
     "tiny": _tiny,
-    "huge": _huge,
+    "huge": partial(_around, "huge"),
     "sparse": _sparse,
     "special": _special,
     "same sign": _same_sign,

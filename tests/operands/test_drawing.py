@@ -43,7 +43,7 @@ pytestmark = needs_compiler
 
 def draw(name: str, recipe: drawing.Recipe, rows: int, columns: int, seed: int = 0, batch: int = 0) -> Drawn:
     inst = parse(name)
-    words = np.array(recipe.words(), np.int32)
+    words = np.array(recipe, np.int32)
     a, b = np.zeros((rows, inst.k), inst.a.dtype), np.zeros((columns, inst.k), inst.b.dtype)
     c = np.zeros((rows, columns), inst.c.dtype)
     pointers = (ctypes.c_void_p(x.ctypes.data) for x in (a, b, c))

@@ -192,7 +192,7 @@ class Drawing:
     def draw(self, recipe: drawing.Recipe, batch: int, a: Any, b: Any, c: Any) -> None:
         """Fill a, b and, if given, c. The same seed, recipe and batch (below 2^32) fill them alike."""
         if recipe not in self._recipes:
-            self._recipes[recipe] = self._cupy.asarray(np.array(recipe.words(), np.int32))
+            self._recipes[recipe] = self._cupy.asarray(np.array(recipe, np.int32))
         rows, columns = len(a), len(b)
         start = (_pointer(self._recipes[recipe]), self._key, np.uint32(batch))
         sizes = (np.uint32(rows), np.uint32(columns))
