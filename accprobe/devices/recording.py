@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
-import struct
 import zipfile
-import zlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -48,31 +45,23 @@ def query_key(inst: Instruction, request: Request, placement: int, setting: str 
     return digest.digest()
 
 
-def in_full(d: Bits) -> bytes:
-    return _IN_FULL + d.tobytes()
-
-
-def by_difference(d: Bits, expected: Bits) -> bytes:
-    """Return results as the digest of the expected ones, the rows that differ, and their results."""
+def kept_results(d: Bits, expected: Bits | None = None) -> bytes:
+    """Return results in full; of those that a model predicts, the digest of the predictions and what differs from them."""
+    if expected is None:
+        return _IN_FULL + d.tobytes()
     rows = np.flatnonzero(d != expected).astype(np.uint32)
     return _BY_DIFFERENCE + _digest(expected) + len(rows).to_bytes(4, "little") + rows.tobytes() + d[rows].tobytes()
 
 
-def is_in_full(kept: bytes) -> bool:
-    return kept[:1] == _IN_FULL
-
-
-def read_in_full(kept: bytes, dtype: np.dtype[np.unsignedinteger]) -> Bits:
-    return np.frombuffer(kept, dtype, offset=1).copy()
-
-
-def read_by_difference(kept: bytes, expected: Bits) -> Bits | None:
-    """Return the results that `by_difference` wrote; None if other results were expected then."""
-    if kept[1:17] != _digest(expected):
+def read_results(kept: bytes, dtype: np.dtype[np.unsignedinteger], expected: Bits | None) -> Bits | None:
+    """Return the results that `kept_results` wrote; None if they depend on other expected ones."""
+    if kept[:1] == _IN_FULL:
+        return np.frombuffer(kept, dtype, offset=1).copy()
+    if expected is None or kept[1:17] != _digest(expected):
         return None
     count = int.from_bytes(kept[17:21], "little")
     d = expected.copy()
-    d[np.frombuffer(kept, np.uint32, count, 21)] = np.frombuffer(kept, d.dtype, count, 21 + 4 * count)
+    d[np.frombuffer(kept, np.uint32, count, 21)] = np.frombuffer(kept, dtype, count, 21 + 4 * count)
     return d
 
 
@@ -166,19 +155,16 @@ class Recording:
             return cls._read(path)
         except OSError as e:
             raise RecordingError(unreadable(path, e)) from None
-        except _DAMAGED:
-            raise RecordingError(f"{path} is damaged, or not a recording of `accprobe run --record`; record again") from None
+        except RecordingError:
+            raise
+        except Exception:  # whatever zipfile, json and numpy raise for bytes that are no recording
+            damaged = "is truncated or damaged, or not a recording of `accprobe run --record`; record again"
+            raise RecordingError(f"{path} {damaged}") from None
 
     @classmethod
     def _read(cls, path: Path) -> Recording:
-        if not zipfile.is_zipfile(path):
-            with path.open("rb") as file:
-                why = "it is truncated" if file.read(2) == b"PK" else "it is another kind of file"
-            raise RecordingError(f"{path} is not a complete recording of `accprobe run --record`: {why}")
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            if "header" not in members:
-                raise RecordingError(f"{path} is not a recording of `accprobe run --record`, but another archive")
             size = sum(members[name].file_size for name in _DTYPES if name in members)
             if size > MOST_UNPACKED:
                 most = f"a recording has {MOST_UNPACKED >> 20} MiB at most"
@@ -201,18 +187,12 @@ _DTYPES = {
     "results": np.uint8,
 }
 
-# Exceptions of zipfile, json and numpy for bytes that are no recording; RuntimeError: encrypted, or nested too deeply.
-_DAMAGED = (
-    *(KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError, EOFError, StopIteration, struct.error),
-    *(RuntimeError, MemoryError, zipfile.BadZipFile, lzma.LZMAError, zlib.error),
-)
-
 # Bytes of a member that are read at once: zipfile decompresses that many bytes of the file, whatever their unpacked size.
 _PIECE = 1 << 12
 
 
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> np.ndarray:
-    """Return a member as its array; zipfile unpacks no more of it than the archive declares. Raises one of _DAMAGED."""
+    """Return a member as its array; zipfile unpacks no more of it than the archive declares."""
     with archive.open(info) as file:
         raw = b"".join(iter(lambda: file.read(_PIECE), b""))
     npy = io.BytesIO(raw)
@@ -259,17 +239,17 @@ class RecordedDevice(Passing):
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._note(query_key(inst, request, placement), in_full(d))
+        self._note(query_key(inst, request, placement), kept_results(d))
         return d
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
         d = self._device.dot(inst, request, placement)
-        self._note(query_key(inst, request, placement), by_difference(d, expected))
+        self._note(query_key(inst, request, placement), kept_results(d, expected))
         return d
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
         d = super().dot_under(setting, inst, request)
-        self._note(query_key(inst, request, 0, setting), in_full(d))
+        self._note(query_key(inst, request, 0, setting), kept_results(d))
         return d
 
     def _note(self, key: bytes, kept: bytes) -> None:
@@ -323,46 +303,36 @@ class ReplayDevice(Device):
         return self._facts(inst).lowering
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """Return the recorded results. Raises NotRecorded if the run did not send this query, or only compared its results with
-        a model.
-        """
-        kept = self._kept(inst, query_key(inst, request, placement))
-        if not is_in_full(kept):
-            raise self._not_recorded(inst)
-        return read_in_full(kept, inst.d.dtype)
+        """Return the recorded results. Raises NotRecorded as `_results`."""
+        return self._results(inst, query_key(inst, request, placement))
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
-        """Return the recorded results. Raises NotRecorded if the run did not send this query, or expected other results."""
-        kept = self._kept(inst, query_key(inst, request, placement))
-        if is_in_full(kept):
-            return read_in_full(kept, inst.d.dtype)
-        d = read_by_difference(kept, expected)
-        if d is None:
-            why = "the recording has only the differences of these results from another model's"
-            raise NotRecorded(f"{self._path}: {inst.name}: {why}")
-        return d
+        """Return the recorded results. Raises NotRecorded as `_results`."""
+        return self._results(inst, query_key(inst, request, placement), expected)
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
         return self._facts(inst).settings
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """Return the recorded results. Raises NotRecorded if the run did not send this query."""
-        return read_in_full(self._kept(inst, query_key(inst, request, 0, setting)), inst.d.dtype)
+        """Return the recorded results. Raises NotRecorded as `_results`."""
+        return self._results(inst, query_key(inst, request, 0, setting))
 
-    def _kept(self, inst: Instruction, key: bytes) -> bytes:
+    def _results(self, inst: Instruction, key: bytes, expected: Bits | None = None) -> Bits:
+        """Return the recorded results. Raises NotRecorded if the run did not send this query, or expected other results."""
         results = self._recording.exchanges.get(key)
         if results is None:
-            raise self._not_recorded(inst)
+            recording = self._recording
+            raise NotRecorded(
+                f"{self._path} does not have a result of {inst.name} that this run needs: it has those of"
+                f" `accprobe run {recording.options}` of accprobe {recording.accprobe}; use the same options, or record again"
+            )
         time = self._times.get(key, 0)
         self._times[key] = time + 1
-        return results[min(time, len(results) - 1)]
+        d = read_results(results[min(time, len(results) - 1)], inst.d.dtype, expected)
+        if d is None:
+            why = "the recording has only the differences of these results from another model's"
+            raise NotRecorded(f"{self._path}: {inst.name}: {why}")
+        return d
 
     def _facts(self, inst: Instruction) -> Facts:
         return self._recording.instructions.get(inst.name, Facts(inst.name))
-
-    def _not_recorded(self, inst: Instruction) -> NotRecorded:
-        recording = self._recording
-        return NotRecorded(
-            f"{self._path} does not have a result of {inst.name} that this run needs: it has those of"
-            f" `accprobe run {recording.options}` of accprobe {recording.accprobe}; use the same options, or record again"
-        )
