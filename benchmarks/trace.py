@@ -42,7 +42,7 @@ from accprobe.trace.causes import TraceFindings
 from accprobe.trace.folders import array_of
 from accprobe.trace.hash_kernel import hash_kernel, memory_layout_of
 from accprobe.trace.hashing import HashQueue, hash_of
-from accprobe.trace.recorder import Recorder, open_writer
+from accprobe.trace.recorder import Recorder, create_writer
 from accprobe.trace.records import TensorValue, TraceWriter
 from accprobe.trace.summary import count_operations, findings_json, trace_headline
 
@@ -217,7 +217,7 @@ def overhead(tiny: bool, batch: int) -> dict[str, Any]:
             "eager": timed,
             "empty_mode": empty,
             "recorded": recorded,
-            "written": lambda: recorded(open_writer(Path(folder), None)),
+            "written": lambda: recorded(create_writer(Path(folder), None)),
         }
         timed()
         before = peak_memory()

@@ -99,16 +99,22 @@ def record_command(
 
     if output is None:
         raise click.UsageError(f"no folder is given; for example: accprobe trace record -o trace_a {script}")
-    if (earlier := output / OPERATION_FILE).exists():
-        print_message(f"the earlier trace in {output} is kept as {earlier.name}~")
+    opened: list[bool] = []
+
+    def on_open(replaced: bool) -> None:
+        opened.append(replaced)
+        if replaced:
+            print_message(f"the earlier trace in {output} is kept as {OPERATION_FILE}~")
+
     try:
-        done = record_script(script, arguments, output, save=save, **options)
+        done = record_script(script, arguments, output, save=save, on_open=on_open, **options)
     except KeyboardInterrupt:
-        print_message(f"what ran before is in {output}")
+        print_message(f"what ran before is in {output}" if opened else "nothing was recorded before")
         raise
+    if not opened:
+        stays = f"; the earlier trace in {output} stays" if (output / OPERATION_FILE).exists() else ""
+        raise AccprobeError(f"{script} called no operation of torch: nothing is recorded{stays}")
     count = sum(each.name != "return" for each in done.operations)
-    if not count:
-        raise AccprobeError(f"{script} called no operation of torch: {output} has nothing to compare")
     if options["kernels"] and not any(each.kernels for each in done.operations):
         print_message("no kernel names are recorded: no operation ran on a GPU")
     print_message(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
@@ -227,8 +233,8 @@ def _two(name: str, text: str | None) -> tuple[str, ...]:
 
 
 def _whole(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise click.UsageError(f"--batch {text}: give two sizes, such as 1,8")
+    if not text.isdigit() or not 0 < int(text) < 10**6:
+        raise click.UsageError(f"--batch {text}: give two sizes from 1 to 999,999, such as 1,8")
     return int(text)
 
 

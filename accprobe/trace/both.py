@@ -76,7 +76,7 @@ class _Side:
         recorder, name = Recorder(mapped=self.mapped, **options), self.run.name
         file = str(Path(name.partition(":")[0]).resolve()) if name else ""
         flags = ((*_holder(flag), value) for flag, value in self.run.flags.items())
-        with attributes_set(flags), errors_of_program(name or "the function", file, "nothing was compared"):
+        with attributes_set(flags), errors_of_program(name or "the function", file, lambda: "nothing was compared"):
             function = self._compiled or self.run.load()
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
@@ -91,7 +91,7 @@ class _Side:
 
 
 @contextmanager
-def errors_of_program(name: str, file: str, ending: str) -> Iterator[None]:
+def errors_of_program(name: str, file: str, ending: Callable[[], str]) -> Iterator[None]:
     """Raise AccprobeError, with one sentence, if the program inside raises an error or ends the process.
 
     A type that it set as torch's default does not stay, so that one side does not change the other.
@@ -104,7 +104,7 @@ def errors_of_program(name: str, file: str, ending: str) -> Iterator[None]:
     except (AccprobeError, KeyboardInterrupt):
         raise
     except BaseException as e:
-        raise AccprobeError(f"{name} raises {described(e, file)}; {ending}") from e
+        raise AccprobeError(f"{name} raises {described(e, file)}; {ending()}") from e
     finally:
         torch.set_default_dtype(before)
 
@@ -154,6 +154,12 @@ def run_both(
         if not side.run.is_compiled and all(x.name == "return" for x in trace.operations):  # compiled kernels are not recorded
             raise AccprobeError(f"side {name} called no operation of torch: there is nothing to compare")
     found = compare_traces(traces[0], traces[1], mapping)
+    if found.equal and not all(found.operations):
+        which = found.operations.index(0)
+        raise AccprobeError(
+            f"no operation of side {'AB'[which]} was recorded: of code that {sides[which].run.backend} compiles, accprobe sees"
+            " Triton kernels, not C++ for a CPU; the results are equal; run on a GPU to compare the operations"
+        )
     if not found.origins:
         return TraceFindings(found)
     kept = [_kept_again(side, found, which) for which, side in enumerate(sides)]

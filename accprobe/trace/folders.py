@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ from accprobe.trace.causes import ExplainedOrigin, OnOrigin, TraceFindings, expl
 from accprobe.trace.compare import compare_traces
 from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
-from accprobe.trace.recorder import Recorder, open_writer
+from accprobe.trace.recorder import Recorder, create_writer
 from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, fill_tensors, span_of
 from accprobe.trace.schemas import schema_of
@@ -50,15 +50,16 @@ def record(
     steps: int | None = None,
     limit: int | None = None,
     kernels: bool = False,
+    on_open: Callable[[bool], None] = lambda replaced: None,
 ) -> Iterator[Recorder]:
     """Record every torch operation that runs inside to a folder.
 
     part: the part of each tensor that another run has too, such as "batch=8" (see `accprobe.trace.mapping`). save: operations
     whose operands are saved, by number or by a glob of the module path or name. steps, limit: after how many steps or
-    operations the recording ends. kernels: record kernel names, which is slow.
+    operations the recording ends. kernels: record kernel names, which is slow. on_open: see `TraceWriter`.
     """
     mapped = part_of(part) if part else None
-    writer = open_writer(Path(folder), mapped)
+    writer = create_writer(Path(folder), mapped, on_open)
 
     def keep(operation: TracedOperation) -> bool:
         return any(matches(each, operation) for each in save)
@@ -73,7 +74,7 @@ def record(
         writer.finish(f"its program raised {type(e.__cause__ or e).__name__}", complete=False)
         raise
     finally:
-        if save:
+        if save and writer.count:
             save_operands(recorder, Path(folder))
 
 
@@ -116,13 +117,14 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
     before = sys.argv, list(sys.path)
     sys.argv, sys.path[0] = [str(script), *arguments], str(script.resolve().parent)
     try:
-        errors = errors_of_program(str(script), str(script), f"what ran before is in {folder}")
-        with record(folder, **options) as recorder, errors:
-            try:
-                runpy.run_path(str(script), run_name="__main__")
-            except SystemExit as e:
-                if e.code not in (None, 0):
-                    raise
+        with record(folder, **options) as recorder:
+            nothing, kept = "it called no operation of torch before", f"what ran before is in {folder}"
+            with errors_of_program(str(script), str(script), lambda: kept if recorder.count else nothing):
+                try:
+                    runpy.run_path(str(script), run_name="__main__")
+                except SystemExit as e:
+                    if e.code not in (None, 0):
+                        raise
     finally:
         sys.argv, sys.path[:] = before
     return recorder

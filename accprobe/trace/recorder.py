@@ -126,7 +126,7 @@ class Recorder:
         flags = self._flags.read() if schema.multiplies else NO_FLAGS
         random = schema.random if schema.dropout is None else schema.draws(arguments, keywords)
         call = None
-        if self.keep and self.keep(TracedOperation(self._count, schema.name, *place, inputs, ())):
+        if self.keep and self.keep(TracedOperation(self.count, schema.name, *place, inputs, ())):
             call = RecordedCall(schema.function, self._frozen(arguments), self._frozen(dict(keywords)), flags)
         kernels: tuple[str, ...] = ()
         if self.kernels:
@@ -141,7 +141,7 @@ class Recorder:
             return result
         if call is not None:
             call.results = [self._copy(x, settled=False) for x in results]
-            self.kept[self._count] = call
+            self.kept[self.count] = call
         outputs = (self._storages.result(result),) if is_new else tuple([self._storages.result(x) for x in results])
         self._add(schema.name, place, inputs, outputs, listed, random, flags, kernels)
         if not is_pure or schema.is_collective:
@@ -163,7 +163,7 @@ class Recorder:
         return results
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
         return len(self.operations) + len(self._unfetched)
 
     def _add(
@@ -197,7 +197,7 @@ class Recorder:
     def _ended(self) -> bool:
         if self.stopped:
             return True
-        if self.limit is not None and self._count >= self.limit:
+        if self.limit is not None and self.count >= self.limit:
             self.stopped = f"--limit {self.limit} reached"
         if self.steps is not None and self._modules.steps >= self.steps:
             self.stopped = f"--steps {self.steps} reached"
@@ -327,7 +327,7 @@ def _mode_class() -> Any:
     return RecordingMode
 
 
-def open_writer(folder: Path, mapped: Mapped | None) -> TraceWriter:
-    """Return a writer of a trace with the versions of this process."""
+def create_writer(folder: Path, mapped: Mapped | None, on_open: Callable[[bool], None] = lambda replaced: None) -> TraceWriter:
+    """Return a writer of a trace with the versions of this process. on_open: see `TraceWriter`."""
     check_torch()
-    return TraceWriter(folder, str(mapped or ""), torch_versions())
+    return TraceWriter(folder, str(mapped or ""), torch_versions(), on_open)

@@ -6,15 +6,17 @@ nothing in it is executed.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
@@ -161,28 +163,49 @@ def _value_text(value: TensorValue) -> str:
 
 
 class TraceWriter:
-    """Write a trace line by line, so that a run that crashes leaves what it recorded. Files of an earlier trace get a "~"."""
+    """Write a trace line by line, so that a run that crashes leaves what it recorded.
 
-    def __init__(self, folder: Path, part: str, versions: Mapping[str, str]) -> None:
+    The file is opened at the first operation; files of an earlier trace then get a "~". on_open: called then with whether there
+    was an earlier trace. A recording without operations leaves the folder as it was.
+    """
+
+    def __init__(
+        self, folder: Path, part: str, versions: Mapping[str, str], on_open: Callable[[bool], None] = lambda replaced: None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for earlier in (folder / OPERATION_FILE, folder / OPERAND_FILE):
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        self.count = 0
+        self._folder, self._on_open = folder, on_open
+        self._header: Json = {"format": FORMAT, "version": VERSION, "part": part, "versions": dict(versions)}
+        self._file: TextIO | None = None
+
+    def _open(self) -> TextIO:
+        path = self._folder / OPERATION_FILE
+        replaced = path.exists()
+        for earlier in (path, self._folder / OPERAND_FILE):
             if earlier.exists():
                 earlier.replace(earlier.with_name(f"{earlier.name}~"))
-        self._folder, self.count = folder, 0
-        self._file = (folder / OPERATION_FILE).open("w", encoding="utf-8")
-        self._write({"format": FORMAT, "version": VERSION, "part": part, "versions": dict(versions)})
-
-    def _write(self, line: Json) -> None:
-        self._file.write(_encode(line) + "\n")
+        file = path.open("w", encoding="utf-8")
+        file.write(_encode(self._header) + "\n")
+        self._on_open(replaced)
+        return file
 
     def add(self, operations: Sequence[TracedOperation]) -> None:
+        if self._file is None:
+            if all(each.name == "return" for each in operations):
+                return
+            self._file = self._open()
         self._file.writelines(map(operation_line, operations))
         self.count += len(operations)
         self._file.flush()
 
     def finish(self, stopped: str = "", complete: bool = True) -> None:
-        self._write({"end": self.count, "stopped": stopped, **({} if complete else {"complete": False})})
-        self._file.close()
+        if self._file is not None:
+            self._file.write(
+                _encode({"end": self.count, "stopped": stopped, **({} if complete else {"complete": False})}) + "\n"
+            )
+            self._file.close()
 
 
 class _Header(NamedTuple):

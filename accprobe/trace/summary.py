@@ -49,6 +49,7 @@ def _unread(comparison: TraceComparison) -> str:
 def _without_origin(comparison: TraceComparison) -> str:
     """Return which operations one run lacks, and how the shapes of the results differ."""
     found, shapes = [], []
+    mapped = " and ".join(f"{each} of {letter}" for each, letter in zip(comparison.mapping or (), "AB", strict=False))
     for letter, trace, states in zip("AB", comparison.traces, comparison.states, strict=True):
         operations = [x for x in trace.operations if x.name != "return"]
         alone = next((x for x in operations if states[x.number] == "only one"), None)
@@ -59,9 +60,10 @@ def _without_origin(comparison: TraceComparison) -> str:
     if shapes[0] != shapes[1]:
         advice = "" if found else "; give --map if a part of them should be equal"
         if comparison.mapping:
-            advice = "; the part that --map names does not fit"
+            advice = f"; the parts to compare, {mapped}, have no equal shape"
         found.append(f"the results have shape {shapes[0]} against {shapes[1]}{advice}")
-    return "; ".join(found) or "the operations of the two runs do not correspond, or the mapping does not fit"
+    unfit = f", or the parts to compare, {mapped}, do not" * bool(mapped)
+    return "; ".join(found) or f"the operations of the two runs do not correspond{unfit}"
 
 
 def list_limits(found: TraceFindings) -> str:

@@ -238,3 +238,13 @@ def test_only_functions_of_tensors_are_called_from_a_folder(name: str, tmp_path:
     (origin, *_) = compare_folders(tmp_path / "a", tmp_path / "b").origins
     assert [side.calls for side in origin.sides] == [(), ()]
     assert not origin.cause.verified
+
+
+def test_a_script_without_torch_leaves_the_earlier_trace(tmp_path: Path) -> None:
+    recorded(tmp_path / "t", save=["*"])
+    before = {path.name: path.read_bytes() for path in (tmp_path / "t").iterdir()}
+    (tmp_path / "s.py").write_text("print(1)\n")
+    result = invoke("trace", "record", "-o", str(tmp_path / "t"), "--save", "*", str(tmp_path / "s.py"))
+    assert result.exit_code == 2
+    assert f"the earlier trace in {tmp_path / 't'} stays" in result.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "t").iterdir()} == before
