@@ -115,7 +115,7 @@ def _refuse_given(like: str, kind: str, options: Mapping[str, Any], *without: st
 
 def _of_one_array(like: str, x: Any, options: Mapping[str, Any]) -> Any:
     if not split_row(like)[0]:
-        raise UnknownName(f"{like} names no report; for one array give REPORT:NAME, for an instruction A and B")
+        raise UnknownName(f"{like} names no report: for one array give REPORT:NAME; an instruction needs two, A and B")
     if rows := [row for row in named_claims(like, ProductRow) if row.is_reduction]:
         return _of_reduction(like, rows, x, options)
     functions = named_claims(like, FunctionRow)
@@ -123,7 +123,7 @@ def _of_one_array(like: str, x: Any, options: Mapping[str, Any]) -> Any:
         raise UnknownName(f"{like} names no function; name one, such as {like}:{functions[0].name}")
     if len(functions) != 1:
         some = f"{len(functions)} functions, such as {'; '.join(row.title for row in functions[:ROWS_LISTED])}"
-        raise UnknownName(f"{like} means {some if functions else 'no function and no reduction: a product needs A and B'}")
+        raise UnknownName(f"{like} means {some if functions else 'no function: a product or an instruction needs A and B'}")
     _refuse_given(like, "a function", options, *options)
     return _of_function(functions[0], x)
 

@@ -125,7 +125,8 @@ def _npy(path: Path) -> Tensors:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as e:
-        why = "it has Python objects or no array" if "pickle" in str(e) else str(e)
+        objects = "it has Python objects; save numbers, such as a.astype(numpy.float32)"
+        why = objects if re.search("pickle|Python objects", str(e)) else str(e)
         raise AccprobeError(f"{path} is not an .npy file of numbers: {why}") from None
     return {"": lambda: np.asarray(loaded)}
 

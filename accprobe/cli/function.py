@@ -74,7 +74,7 @@ def function_command(
 
     \b
     Examples:
-      accprobe function numpy:exp --dtype f16
+      accprobe function numpy:sqrt --dtype f16
       accprobe function torch:silu --dtype bf16 --versus kernels.py:silu
       accprobe function quantise.py:quantise --dtype bf16 --scale row --versus kernels.py:quantise
       accprobe function --device cuda:0 --select 'ex2.*' -o functions.json

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option, uninterrupted
 from accprobe.cli.output import INTERRUPTED, TIMED_OUT, Command, Output, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, ReportError
 from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
@@ -86,7 +86,10 @@ def save_reports(output: Path | None) -> Iterator[Callable[[Report], None]]:
     from accprobe.report.report import Report
 
     if output.is_file() and output.stat().st_size:
-        Report.load(output)
+        try:
+            Report.load(output)
+        except ReportError:
+            raise ReportError(f"-o {output}: there is a file that is no report of this accprobe; give another name") from None
     save = Autosave(output, print_message)
 
     def written(report: Report | None) -> None:

@@ -278,7 +278,7 @@ def _findings(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[s
             way = scaling_in_words(found.plan.scales)
             candidates = (way, *found.other_scalings) if found.other_scalings else ()
             yield "scales", Finding(way, "undetermined" if candidates else "exact", candidates, found.misplaced)
-    elif found.order is not None:
+    elif found.order is not None and not found.is_far_off:
         yield from _findings_of_order(found.order)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -45,7 +46,7 @@ def progress_bar(description: str, speed: bool = False) -> Iterator[Show]:
 @contextmanager
 def _lines(description: str) -> Iterator[Show]:
     """Print a line every ten seconds, also during a long step."""
-    latest, ended = description, threading.Event()
+    latest, ended, started = description, threading.Event(), time.monotonic()
 
     def show(completed: int, total: int | None, description: str) -> None:
         nonlocal latest
@@ -54,7 +55,7 @@ def _lines(description: str) -> Iterator[Show]:
 
     def print_lines() -> None:
         while not ended.wait(BETWEEN_LINES):
-            click.echo(plain(f"accprobe: {latest}"), err=True)
+            click.echo(plain(f"accprobe: {latest}, {time.monotonic() - started:.0f} s"), err=True)
 
     threading.Thread(target=print_lines, daemon=True).start()
     try:

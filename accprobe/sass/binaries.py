@@ -222,7 +222,8 @@ def _in_file(path: Path, label: str) -> DeviceCode:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 _scan(data, path, label, found)
     except OSError as e:
-        raise AccprobeError(unreadable(label, e)) from None
+        missing = "; give a binary with GPU code, or a folder of them" * isinstance(e, FileNotFoundError)
+        raise AccprobeError(f"{unreadable(label, e)}{missing}") from None
     return found
 
 

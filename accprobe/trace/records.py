@@ -202,9 +202,8 @@ class TraceWriter:
 
     def finish(self, stopped: str = "", complete: bool = True) -> None:
         if self._file is not None:
-            self._file.write(
-                _encode({"end": self.count, "stopped": stopped, **({} if complete else {"complete": False})}) + "\n"
-            )
+            end = {"end": self.count, "stopped": stopped, **({} if complete else {"complete": False})}
+            self._file.write(_encode(end) + "\n")
             self._file.close()
 
 

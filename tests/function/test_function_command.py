@@ -67,7 +67,7 @@ def test_a_callable_is_named_on_every_operand(name: str, dtype: str, computes: s
         pytest.importorskip(name.partition(":")[0])
     found = run(name, "--dtype", dtype, *["--arrays", "numpy"] * (own in name))
     assert found.exit_code == 0, found.output
-    assert found.stdout.startswith(f"{name} {dtype}: {computes}; largest error ")
+    assert " ".join(found.stdout.split()).startswith(f"confirmed: {name} {dtype}: {computes}; largest error ")
     assert " ulp; all 65,536 operands compared, 0 differ" in " ".join(found.stdout.split())
 
 
@@ -138,7 +138,7 @@ def test_a_recorded_function_is_shown_predicted_and_compared() -> None:
     expected = np.array([0x3F800000, 0x40000000, 0x3F000000, 0x7FFFFFFF, 0], np.uint32)
     assert np.array_equal(accprobe.predict("functions-h200:ex2.approx.ftz.f32", words), expected)
     shown = invoke("show", "functions-h200", "ex2.approx.ftz.f32", columns=200)
-    assert shown.stdout.startswith("ex2.approx.ftz.f32: table of 64 quadratics")
+    assert shown.stdout.startswith("confirmed: ex2.approx.ftz.f32: table of 64 quadratics")
     assert invoke("show", "functions-h200", "ex3").exit_code == 2
     assert invoke("diff", "functions-h200", "functions-h200").exit_code == 0
 

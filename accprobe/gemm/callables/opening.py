@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from accprobe.errors import AccprobeError, ToolMissing, UnknownName, nearest, unreadable
+from accprobe.errors import MOST_KNOWN, AccprobeError, ToolMissing, UnknownName, did_you_mean, nearest, unreadable
 from accprobe.gemm.blackbox import Spec, usual_result
 from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
@@ -92,6 +92,8 @@ def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | User
     if name in BUILTIN:
         return BUILTIN[name]
     left, colon, right = name.partition(":")
+    if name.endswith(".py"):
+        raise UnknownName(f"{name} names no function: give {name}:FUNCTION")
     if not (left and colon and right):
         raise UnknownName(f"there is no callable '{name}', and it is not FILE.py:FUNCTION; {_advice(name, known)}")
     module = _file(Path(left)) if left.endswith(".py") else _module(left, name, known)
@@ -99,7 +101,8 @@ def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | User
     for part in right.split("."):
         if not hasattr(function, part):
             names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")] or public_functions(module)
-            near = nearest(right, names, prefix=f"{left}:") if names else "it has no function"
+            near = did_you_mean(right, names, f"{left}:") if len(names) > MOST_KNOWN else nearest(right, names, f"{left}:")
+            near = (near or f"for your own function, give FILE.py:{right}") if names else "it has no function"
             raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
     if not callable(function):

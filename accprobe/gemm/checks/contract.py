@@ -296,7 +296,10 @@ def term_multiplicity(subject: RecordedCallable, rows: Ints, columns: Ints) -> I
             " an activation or another order of the operands?)"
         )
     if not whole.any():
-        raise AccprobeError("the result is 0 with ones at any k: this is not a product of two matrices")
+        raise AccprobeError(
+            f"{subject.name} returns only zeros where a and b have ones: this is not a product of two"
+            " matrices; return d [M, N], such as a @ b"
+        )
     if (least := int(whole.min())) > 1:
         raise AccprobeError(
             f"with ones at a single k, the result is {least} or more at every k: this is not a product of two matrices"

@@ -39,7 +39,8 @@ MOST_IN_FULL = 8
 
 def function_blocks(rows: Sequence[FunctionRow], expand: bool = False) -> Iterator[Element]:
     """Yield the headline, the table of several rows, and remarks. expand: complete columns, also for many functions."""
-    yield Paragraph(Phrase(function_headline(rows), "strong"))
+    single = (Phrase(rows[0].status, rows[0].status), Phrase(": ")) if len(rows) == 1 else ()
+    yield Paragraph((*single, Phrase(function_headline(rows), "strong")))
     if expand or len(rows) <= MOST_IN_FULL:
         if len(rows) > 1:
             yield tabulate(COLUMNS, rows)

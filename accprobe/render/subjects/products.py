@@ -155,11 +155,13 @@ def status_spans(row: ProductRow) -> Phrases:
 
 def proviso(row: ProductRow) -> str:
     """Return the sentence to read before the findings; "" where there is none."""
-    bounds = {finding.bound for region in row.regions if region.model for finding in region.findings.values()}
-    if row.status == "inferred" and bounds and "suggested" not in bounds:
+    is_suggested = any(finding.bound == "suggested" for region in row.regions for finding in region.findings.values())
+    if row.status == "inferred" and not is_suggested and any(region.model for region in row.regions):
         return OF_SOME_OUTPUTS
     if row.status == "inferred" and not (row.verification and (row.verification.compared or row.verification.contradicting)):
         return NOT_COMPARED if row.regions else ""
+    if row.status == "inferred" and not is_suggested:
+        return ""
     return PROVISOS.get(row.status, "") if row.regions else ""
 
 
