@@ -119,7 +119,8 @@ class Checks:
             name=f"accprobe: GPU {gpu.number + 1} of {gpu.count} on {gpu.address} ({gpu.node[:8]})",
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._places[index], 0),
         )(check_on_node)
-        self._running[remote.remote(accprobe.__version__, self._devices[index], self._plan)] = _Running(index)
+        device, so_far = self._devices[index], self._latest[index]
+        self._running[remote.remote(accprobe.__version__, device, self._plan, so_far)] = _Running(index)
 
     def _receive(self, generator: Any) -> None:
         import ray
@@ -128,7 +129,7 @@ class Checks:
         running = self._running[generator]
         so_far = self._latest[running.index]
         try:
-            text = ray.get(next(generator))
+            outcome = ray.get(next(generator))
         except StopIteration:
             del self._running[generator]
             if not so_far.ended:
@@ -138,22 +139,8 @@ class Checks:
         except RayError as e:
             self._died(generator, "its node died" if isinstance(e, NodeDiedError) else "its process died")
         else:
-            self._send(running.index, self._said(so_far, text) if running.began else self._name_by_cluster(running.index, text))
+            self._send(running.index, outcome)
             running.began, running.heard = True, time.monotonic()
-
-    def _name_by_cluster(self, index: int, gpu: str) -> GpuOutcome:
-        """Return the outcome under the cluster's name of the GPU: each process sees one GPU, as cuda:0."""
-        so_far = self._latest[index]
-        assert so_far.node is not None
-        node = so_far.node.model_copy(update={"gpu": gpu})
-        return so_far.model_copy(update={"node": node, "device": self._devices[index] or f"cuda:{gpu}"})
-
-    def _said(self, so_far: GpuOutcome, text: str) -> GpuOutcome:
-        """Return the outcome that a process sent, under the cluster's name of the GPU."""
-        said = GpuOutcome.model_validate_json(text)
-        reason = said.reason.replace(said.device, so_far.device)
-        ours = {"device": so_far.device, "node": so_far.node, "deaths": so_far.deaths, "reason": reason}
-        return said.model_copy(update=ours if said.kind else ours | {"name": so_far.device})
 
     def _died(self, generator: Any, reason: str) -> None:
         index = self._running[generator].index
@@ -204,18 +191,23 @@ def _raised(error: Exception) -> str:
     return text if kind.startswith("accprobe.errors.") else last
 
 
-def check_on_node(version: str, device: str | None, plan: CheckPlan) -> Iterator[str]:
-    """Yield the number of the GPU that Ray gave this process, then the outcomes of its check as JSON.
+def check_on_node(version: str, device: str | None, plan: CheckPlan, before: GpuOutcome) -> Iterator[GpuOutcome]:
+    """Yield the outcomes of a check under the cluster's name of the GPU: each process sees one GPU, as cuda:0.
 
-    version: of the accprobe that sent the task. Raises AccprobeError if another one is installed here.
+    version: of the accprobe that sent the task. before: the outcome so far. Raises AccprobeError if another accprobe is
+    installed here.
     """
     import ray
 
     if accprobe.__version__ != version:
         raise AccprobeError(f"accprobe {accprobe.__version__} is installed there, not {version}: install the same everywhere")
     (gpu,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
-    yield gpu
+    assert before.node is not None
+    shown = device or f"cuda:{gpu}"
+    ours = {"device": shown, "node": before.node.model_copy(update={"gpu": gpu}), "deaths": before.deaths}
+    yield before.model_copy(update=ours)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # one GPU, unless Ray is set not to narrow it
     name = device or f"cuda:{visible.index(gpu) if gpu in visible else int(gpu)}"
     for so_far in check_gpu(name, plan):
-        yield so_far.model_dump_json()
+        ours |= {"reason": so_far.reason.replace(name, shown), "name": so_far.name if so_far.kind else shown}
+        yield so_far.model_copy(update=ours)

@@ -7,9 +7,9 @@ operations are called again alone: a cause is verified if both sides give their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from accprobe.errors import AccprobeError
@@ -94,50 +94,47 @@ def explain_origins(
     found = TraceFindings(comparison)
     for origin in comparison.origins:
         left, right = (run.side(origin, which) for which, run in enumerate(runs))
-        found.origins.append(ExplainedOrigin(origin, Cause("unknown", NOT_REACHED), (left, right)))
-        _explaining(found.origins[-1], _count)
+        each = ExplainedOrigin(origin, Cause("unknown", NOT_REACHED), (left, right))
+        found.origins.append(each)
+        with _errors_as_cause(each):
+            if None not in (left.value, right.value):
+                x, y = compared_parts(left, right)
+                each.differing, each.of = count_differing(x, y), x.numel()
     for number, each in enumerate(found.origins):
         if each.cause.text == NOT_REACHED:
             on_origin(found, number)
-            _explaining(each, partial(_explain, with_fixes=with_fixes))
+            with _errors_as_cause(each):
+                each.cause = _cause(each.origin, *each.sides)
+                if with_fixes:
+                    each.cause = replace(each.cause, fixes=tuple(find_fixes(*each.sides)), fixes_tried=True)
     return found
 
 
-def _explaining(each: ExplainedOrigin, step: Callable[[ExplainedOrigin], None]) -> None:
+@contextmanager
+def _errors_as_cause(each: ExplainedOrigin) -> Iterator[None]:
     try:
-        step(each)
+        yield
     except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
         each.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
 
 
-def _count(each: ExplainedOrigin) -> None:
-    if None not in (side.value for side in each.sides):
-        x, y = compared_parts(*each.sides)
-        each.differing, each.of = count_differing(x, y), x.numel()
-
-
-def _explain(each: ExplainedOrigin, with_fixes: bool) -> None:
-    each.cause = _cause(each.origin, *each.sides)
-    if with_fixes:
-        each.cause = replace(each.cause, fixes=tuple(find_fixes(*each.sides)), fixes_tried=True)
-
-
 def _cause(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause:
-    tried: list[Callable[[], Cause | None]] = [
-        lambda: _input(origin, left, right),
-        lambda: _randomness(left, right),
-        lambda: _unstable(left, right),
-        lambda: _changed(left, right),
-        lambda: _arguments(left, right),
-        lambda: find_separate_bias(left, right),
-        lambda: find_split_by_hand(left, right),
-        lambda: cause_of_products(left, right),
-        lambda: _cast(origin, left, right),
-        lambda: _fusion(left, right),
-        lambda: _located(origin, left, right),
-    ]
-    found = next(filter(None, (each() for each in tried)), None) or _unexplained(left, right)
-    return with_functions(found, left, right)
+    return with_functions(next(filter(None, _causes(origin, left, right))), left, right)
+
+
+def _causes(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Iterator[Cause | None]:
+    yield _input(origin, left, right)
+    yield _randomness(left, right)
+    yield _unstable(left, right)
+    yield _changed(left, right)
+    yield _arguments(left, right)
+    yield find_separate_bias(left, right)
+    yield find_split_by_hand(left, right)
+    yield cause_of_products(left, right)
+    yield _cast(origin, left, right)
+    yield _fusion(left, right)
+    yield _located(origin, left, right)
+    yield _unexplained(left, right)
 
 
 def _input(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
@@ -158,20 +155,15 @@ def _input(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cau
 
 def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
     random = [[x for x in side.operations if x.random] for side in (left, right)]
-    drawn = [x for side in random for x in side]
-    if not drawn:
+    if not any(random):
         return None
-    dropout = any(word in drawn[0].name for word in ("dropout", "bernoulli", "attention"))
-    chance = _chance(drawn[0]) if dropout else ""
+    first, letter = (random[0] or random[1])[0], "A" if random[0] else "B"
     if all(random):
-        text = f"{drawn[0].packet} draws random numbers on both sides, from different states of the generator"
+        text = f"{first.packet} draws random numbers on both sides, from different states of the generator"
+    elif any(word in first.name for word in ("dropout", "bernoulli", "attention")):
+        text = f"dropout is on in side {letter}{_chance(first)}"
     else:
-        side = "A" if random[0] else "B"
-        text = (
-            f"dropout is on in side {side}{chance}"
-            if dropout
-            else f"{drawn[0].packet} draws random numbers on side {side} only"
-        )
+        text = f"{first.packet} draws random numbers on side {letter} only"
     return Cause("dropout", text, left.replays and right.replays)
 
 
@@ -326,7 +318,7 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
         return Cause("split_k", "K is divided between ranks, whose partial sums are added: another summation tree")
     if attention := _attention(left, right):
         return attention
-    adds = next((x.packet for x in operations if any(word in x.packet for word in _REDUCTIONS)), "")
+    adds = next(filter(_adds, (x.packet for x in operations)), "")
     unseen = next((name for name, side in (("A", left), ("B", right)) if not side.operations and name in origin.unrecorded), "")
     if unseen or any(x.name.startswith("triton.") for x in operations):
         side = f"side {unseen} runs compiled code, or other code that is not recorded" if unseen else "compiled code"
@@ -343,12 +335,16 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     return None
 
 
+def _adds(packet: str) -> bool:
+    return any(word in packet for word in _REDUCTIONS)
+
+
 def _reduction(left: OriginSide, right: OriginSide) -> Cause | None:
     """Name the sums of both sides; None for sums of two terms, which have one tree. Verified if both sides only add."""
     if left.packets == right.packets:
         return Cause("reduction", f"another order of a sum{kernel_names(left, right)}; {NOT_MODELLED}")
     operations = (*left.operations, *right.operations)
-    if max((terms_of(x) for x in operations if any(word in x.packet for word in _REDUCTIONS)), default=2) <= 2:
+    if max((terms_of(x) for x in operations if _adds(x.packet)), default=2) <= 2:
         return None
     one, other = Counter(left.computed), Counter(right.computed)
     formats = {value.dtype for x in operations for value in x.outputs}
@@ -360,30 +356,30 @@ def _reduction(left: OriginSide, right: OriginSide) -> Cause | None:
 
 def _attention(left: OriginSide, right: OriginSide) -> Cause | None:
     """Name the attention of each side, and which of its sums are not modelled."""
-    found = [
-        next((x for x in side.operations if "attention" in x.packet and len(x.inputs) > 1), None) for side in (left, right)
-    ]
-    if found[0] is None or found[1] is None or any(x.name.startswith("triton.") for x in (*left.operations, *right.operations)):
+    sides = [[x for x in side.operations if "attention" in x.packet and len(x.inputs) > 1] for side in (left, right)]
+    if not all(sides) or any(x.name.startswith("triton.") for x in (*left.operations, *right.operations)):
         return None
-    names, shapes = [x.packet for x in found if x], [[y.shape[-2:-1] for y in x.inputs[:2]] for x in found if x]
+    names, operands = [side[0].packet for side in sides], [side[0].inputs[:2] for side in sides]
     text = "attention" if names[0] == names[1] else f"{names[0]} against {names[1]}"
-    if shapes[0] != shapes[1] and all(len(size) for each in shapes for size in each):
-        rows = [f"{so_many(queries[0], 'query row')} and {so_many(keys[0], 'key')}" for queries, keys in shapes]
-        text += f" of {rows[0]} against {rows[1]}"
+    if all(len(x.shape) > 1 for each in operands for x in each):
+        rows = [f"{so_many(q.shape[-2], 'query row')} and {so_many(k.shape[-2], 'key')}" for q, k in operands]
+        text += f" of {rows[0]} against {rows[1]}" if rows[0] != rows[1] else ""
     text += f"{kernel_names(left, right)}: one kernel computes Q·Kᵀ, softmax and P·V, and the order of its sums over keys"
     return Cause("reduction", f"{text} is not modelled yet")
 
 
 def _sums(side: OriginSide) -> str:
     """Return "2 × aten.sum + 1 × aten.add"."""
-    adding = Counter(x for x in side.packets if x == "aten.add" or any(word in x for word in _REDUCTIONS))
+    adding = Counter(x for x in side.packets if x == "aten.add" or _adds(x))
     return " + ".join(f"{count} × {name}" for name, count in adding.items()) or "no sum"
 
 
 def _other_operations(left: OriginSide, right: OriginSide) -> str:
     """Return "another formula: aten.silu against aten.clamp, aten.mul, aten.add (10 operations)"."""
-    counted = [f" ({len(side.packets)} operations)" if len(side.packets) > 1 else "" for side in (left, right)]
-    names = [", ".join(dict.fromkeys(side.packets)) + count for side, count in zip((left, right), counted, strict=True)]
+    names = [
+        ", ".join(dict.fromkeys(side.packets)) + f" ({len(side.packets)} operations)" * (len(side.packets) > 1)
+        for side in (left, right)
+    ]
     if not all(names):
         return f"only side {'A' if names[0] else 'B'} computes {names[0] or names[1]}"
     return f"another formula: {names[0]} against {names[1]}"

@@ -17,7 +17,7 @@ from commands import invoke
 
 import accprobe
 from accprobe.errors import AccprobeError, UnknownName
-from accprobe.fleet import cluster
+from accprobe.fleet import cluster, driver
 from accprobe.fleet.driver import FleetGpu, check_on_node
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
@@ -65,14 +65,21 @@ def _third_gpu_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("visible", "here"), [("2", "cuda:0"), ("", "cuda:2"), ("0,1,2,3", "cuda:2"), ("5,2", "cuda:1")])
 def test_the_gpu_that_ray_gave_is_checked(visible: str, here: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    gpu, first, *_ = check_on_node(accprobe.__version__, None, PLAN)
-    assert (gpu, GpuOutcome.model_validate_json(first).device) == ("2", here)
+    opened: list[str] = []
+
+    def check(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
+        opened.append(name)
+        yield GpuOutcome.unopened(name)
+
+    monkeypatch.setattr(driver, "check_gpu", check)
+    first, _ = check_on_node(accprobe.__version__, None, PLAN, GPUS[0].unopened(None))
+    assert (first.node and first.node.gpu, first.device, opened) == ("2", "cuda:2", [here])
 
 
 @pytest.mark.usefixtures("_third_gpu_of_its_node")
 def test_another_version_is_refused() -> None:
     with pytest.raises(AccprobeError, match=r"is installed there, not 0\.0\.1: install the same everywhere"):
-        next(check_on_node("0.0.1", None, PLAN))
+        next(check_on_node("0.0.1", None, PLAN, GPUS[0].unopened(None)))
 
 
 SOON = 10.0
