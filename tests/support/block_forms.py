@@ -37,6 +37,6 @@ def paragraphs(text: str) -> list[str]:
 
 def printed(*arguments: str) -> list[str]:
     """Return the lines that a command prints, without spaces at their ends."""
-    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments)
+    result = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, arguments, prog_name="accprobe")
     assert result.exit_code in (0, 1), result.stderr  # 1: a difference.
     return [line.rstrip() for line in result.stdout.splitlines()]

@@ -6,14 +6,13 @@ import ast
 import re
 import textwrap
 import tomllib
-from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
-from block_forms import COLUMNS, ROOT, fenced, filled, paragraphs, printed, tabled
+from block_forms import COLUMNS, ROOT, fenced, printed
 from compiled import triton_dot
 
 from accprobe.cli import main
@@ -56,54 +55,11 @@ def _holds(name: str) -> str:
 
 
 def commands() -> str:
-    """Return a table of the options of several commands, then the usage, help text, examples and options of each command."""
-    every = [*_with_groups(main.commands)]
-    counts = Counter(record for _, command in every for record in map(_without_choices, _records(command)))
-    common = [record for record, count in counts.items() if count > 2]
-    return tabled(("option", "is"), map(_cells, common)) + "".join(_command(name, command, common) for name, command in every)
+    """Return the help text of every command."""
+    return "".join(f"\n## {name}\n\n{fenced(printed(*name.split(), '--help'))}" for name in _with_groups(main.commands))
 
 
-def _with_groups(commands: Mapping[str, click.Command], above: str = "") -> Iterator[tuple[str, click.Command]]:
+def _with_groups(commands: Mapping[str, click.Command], above: str = "") -> Iterator[str]:
     for name, command in commands.items():
-        yield f"{above}{name}", command
+        yield f"{above}{name}"
         yield from _with_groups(getattr(command, "commands", {}), f"{above}{name} ")
-
-
-def _records(command: click.Command) -> list[tuple[str, str]]:
-    """Return the name and the help of each option."""
-    found = (option.get_help_record(click.Context(command)) for option in command.params)
-    return [record for record in found if record and record[1]]
-
-
-def _without_choices(record: tuple[str, str]) -> tuple[str, str]:
-    return ("--format FORMAT", record[1]) if record[0].startswith("--format ") else record
-
-
-def _cells(record: tuple[str, str]) -> tuple[str, str]:
-    option, text = (each.replace("|", "\\|") for each in record)
-    return f"`{option}`", text
-
-
-def _command(name: str, command: click.Command, common: Container[tuple[str, str]]) -> str:
-    context = click.Context(command, info_name=f"accprobe {name}")
-    help_text, _, examples = (command.help or "").partition("\b\n")
-    usage = " ".join(command.collect_usage_pieces(context))
-    lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
-    records = _records(command)
-    own = [_cells(record) for record in records if _without_choices(record) not in common]
-    others = [_in_short(record[0]) for record in records if _without_choices(record) in common]
-    said = [each for each in paragraphs(help_text) if each not in ("Needs: nothing.", "Exit status: 0; 2 error.")]
-    parts = [
-        f"\n## {name}\n\n`accprobe {name} {usage}`\n",
-        *(f"\n{filled(paragraph)}" for paragraph in said),
-        "".join(["\n```sh\n", *(f"{line}\n" for line in lines), "```\n"]) if lines else "",
-        "\n" + tabled(("option", "is"), own) if own else "",
-        f"\n{'Also' if own else 'Options:'} {', '.join(others)}.\n" if others else "",
-    ]
-    return "".join(parts)
-
-
-def _in_short(option: str) -> str:
-    """Return "`-o`", "`--seed`" or "`--format json|html`"."""
-    name, _, value = option.partition(" ")
-    return f"`{name} {value.strip('[]').removeprefix('terminal|')}`" if name == "--format" else f"`{name.rstrip(',')}`"

@@ -10,60 +10,15 @@ from typing import Any
 import hardware_vectors
 from block_forms import filled, tabled
 
-from accprobe.isa.architectures import ARCHITECTURES, get
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
 from accprobe.render.document import Grid, on_one_line, text_of
 from accprobe.render.subjects import sweeps
-from accprobe.render.subjects.functions import computes_in_short
-from accprobe.report.functions import TableModelRecord
 from accprobe.report.products import ProductRow
-from accprobe.report.published import measured_counts
-from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits, ran_as
 from accprobe.report.words import found as finding
-
-
-def ran() -> str:
-    """Return the hardware on which accprobe has run, and the generations on which it has not."""
-    reports = [report for report in map(Report.load, recorded()) if report.device.kind == "cuda" and report.instructions]
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for report in reports:
-        device, measured, known = report.device, len(report.measured), len(report.instructions)
-        counts = f"{measured} of {{}} {known} instructions{'; the others have no probe' * (measured < known)}"
-        kinds.setdefault((get(device.architecture).generation, device.architecture, counts), []).append(f"an {device.name}")
-    lines = [
-        f"On {' and '.join(devices)} ({generation}, {target}): {counts.format('their' if len(devices) > 1 else 'its')}."
-        for (generation, target, counts), devices in kinds.items()
-    ]
-    cpus = {name: report for name in recorded() if (report := Report.load(name)).device.kind == "cpu"}
-    counts = " and ".join(f"{len(report.measured)} of {len(report.instructions)}" for report in cpus.values())
-    lines.append(
-        f"On the CPUs {' and '.join(f'`{name}`' for name in cpus)}: {counts} instructions; these CPUs lack the others."
-    )
-    unseen = [known.generation for known in ARCHITECTURES if known.generation not in {generation for generation, *_ in kinds}]
-    lines.append(f"Never on {', '.join(dict.fromkeys(unseen))}.")
-    return filled(" ".join(lines))
-
-
-def processors() -> str:
-    """Return the rows of the recorded processors."""
-    heads = ("mnemonic", "order", "rounding, or overflow", "control", "surviving alternatives", "results that differ")
-    alike: dict[tuple[object, ...], list[str]] = {}
-    for name in ("cpu-zen4", "cpu-emerald-rapids"):
-        for row in Report.load(name).measured:
-            assert row.model is not None
-            assert row.verification is not None
-            assert row.alternatives is not None
-            values = {feature: str(finding.value) for feature, finding in row.findings.items()}
-            how, control = values.get("result_rounding", values["overflow"]), values.get("control", "")
-            order = "33 sums" if len(str(row.model.order)) > 40 else f"`{row.model.order}`"
-            done, tried = row.verification, f"{len(row.alternatives.surviving)} of {row.alternatives.tested}"
-            key = (row.opcodes[0], order, how, control, tried)
-            alike.setdefault(key, []).append(f"`{name}`: {done.mismatches:,} of {done.results or done.compared:,}")
-    return tabled(heads, ((*key, "; ".join(differ)) for key, differ in alike.items()))
 
 
 def found() -> str:
@@ -104,15 +59,6 @@ def _products(row: Row) -> str:
     """Return products per fused sum, in terms of the instruction's K where they grow with it."""
     products, k = finding(row, "products_per_sum"), row.instruction.k
     return {str(k): "K", str(k // 2): "K/2"}.get(products, products) if products != "1" else products
-
-
-def coverage() -> str:
-    """Return the numbers of instructions and of measured ones by architecture, equal lines merged."""
-    alike: dict[tuple[object, ...], list[str]] = {}
-    for one in measured_counts():
-        alike.setdefault((one.generation, one.instructions, one.measured, ", ".join(one.devices)), []).append(one.target)
-    table = [(f"{generation}: {', '.join(targets)}", *counts) for (generation, *counts), targets in alike.items()]
-    return tabled(("architecture", "instructions", "measured", "on"), table)
 
 
 def explained() -> str:
@@ -214,35 +160,3 @@ def _compact(order: str) -> str:
         return order
     sizes = found[2].split(", ")
     return f"{found[1]}{sizes[0]}, the last {sizes[-1]}{found[3]}" if len(sizes) > 2 else order
-
-
-def functions_measured() -> str:
-    """Return how many functions were compared, and on how many operands."""
-    report = Report.load("functions-h200")
-    rows = [row for row in report.functions if row.status != "skipped"]
-    confirmed = [row for row in rows if row.status == "confirmed"]
-    tables = [row for row in confirmed if isinstance(row.model, TableModelRecord)]
-    return (
-        filled(
-            f"`accprobe function --device cuda:0` on an {report.device.name}: {len(rows)} instructions,"
-            f" {sum(row.is_exhaustive for row in rows)} of them on every operand. {len(confirmed)} are confirmed: 0 of"
-            f" {sum(row.verification.compared for row in confirmed):,} results differ from the model."
-            f" {len(tables)} have a table model."
-        )
-        + "\n"
-    )
-
-
-def functions() -> str:
-    """Return a line for each function of the special function unit, and for each that no model explains on every operand."""
-    measured = [row for row in Report.load("functions-h200").functions if row.opcodes and row.status != "skipped"]
-    rows = [row for row in measured if isinstance(row.model, TableModelRecord) or row.status != "confirmed"]
-    header = ("function", "ran as", "largest ulp", "correctly rounded", "computes")
-    table = []
-    for row in rows:
-        errors = row.errors
-        largest = f"{errors.largest:.4g}" if errors else ""
-        share = f"{100 * errors.correct / errors.words:.4g} %" if errors else ""
-        computes = computes_in_short(row.computes) or row.reason
-        table.append((f"`{row.name}`", " + ".join(row.opcodes), largest, share, computes.replace("|", "\\|")))
-    return tabled(header, table)

@@ -11,7 +11,6 @@ from block_forms import COLUMNS, fenced, filled, tabled
 from accprobe.render.document import Paragraph
 from accprobe.render.subjects.trace import origin_table
 from accprobe.render.terminal import screen_lines
-from accprobe.report.report import Report
 from accprobe.trace.causes import ExplainedOrigin
 from accprobe.trace.compare import DifferenceOrigin
 from accprobe.trace.records import TensorValue, TracedOperation
@@ -45,22 +44,6 @@ def speed() -> str:
     places = list(dict.fromkeys(place for taken in found.values() for place in taken))
     rows = ((command, *(taken.get(place, "") for place in places), f"{limit:g} s") for (command, limit), taken in found.items())
     return tabled(("command", *places, "limit"), rows)
-
-
-def verified_rows() -> str:
-    """Return the results of `accprobe verify` on the rows of the recorded reports."""
-    lines = []
-    for path in sorted((RESULTS / "verified").glob("*.json")):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        rows = data["verified"]
-        dots, wrong = sum(row["dots"] for row in rows), sum(row["mismatches"] for row in rows)
-        now = len(Report.load(data["models"]).measured)
-        later = f" They are of {len(rows)} of the {now} instructions that the report has now." if len(rows) < now else ""
-        lines.append(
-            f"- `accprobe verify {data['models']} --device cuda:0 --dots 1e9` on an {data['device']['name']}:"
-            f" {len(rows)} instructions, {dots:,} dot products, {wrong:,} differ.{later}"
-        )
-    return "".join(map(filled, lines))
 
 
 def drawn_plans() -> str:
