@@ -47,7 +47,6 @@ BESIDE = "h200"
 )
 @report_options
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
-@click.option("--with-uuid", is_flag=True, help="Put the GPU's UUID, which identifies the board, in the report.")
 def run_command(
     device: str,
     select: tuple[str, ...],
@@ -57,7 +56,6 @@ def run_command(
     ncu: bool,
     record: Path | None,
     expand: bool,
-    with_uuid: bool,
     to: Output,
 ) -> None:
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
@@ -89,7 +87,7 @@ def run_command(
         def on_row(report: Report, missing: list[str]) -> None:
             on_report(report, len(report.measured), report.measurable, missing)
 
-        survey(device, select, dots, seed, jobs, on_row, profiler, with_uuid, record)
+        survey(device, select, dots, seed, jobs, on_row, profiler, record)
 
     report = measure_report(measure, to, _count, lambda report: _blocks(report, expand))
     _check_any_measured(report)

@@ -75,15 +75,12 @@ def sass_command(
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
-    targets = _targets(arch)
-    kernels, reading = _read(files, targets, jobs, lambda found: _show_file(found, form, expand), at_once=not demanded)
+    kernels, reading = _read(files, _targets(arch), jobs, lambda found: _show_file(found, form, expand))
     failed = shortfalls(kernels, demanded)
-    if demanded:
-        if failed and form == "terminal":
-            failing = len({id(kernel) for each in failed for kernel in each.kernels})
-            click.echo(f"FAILED: {failing:,} of {so_many(len(kernels), 'kernel')} with matrix opcodes\n")
-        _show_file(kernels, form, expand)
     _print(kernels, reading, form)
+    if failed and form == "terminal":
+        failing = len({id(kernel) for each in failed for kernel in each.kernels})
+        click.echo(f"FAILED: {failing:,} of {so_many(len(kernels), 'kernel')} with matrix opcodes")
     _exit(reading, demanded, failed)
 
 
@@ -102,9 +99,8 @@ def _read(
     targets: tuple[str, ...],
     jobs: int | None,
     show_file: Callable[[list[Kernel]], None],
-    at_once: bool,
 ) -> tuple[list[Kernel], Reading]:
-    """Return every kernel. at_once: each file is shown as soon as it is read. After Ctrl-C, the part that was read is shown."""
+    """Return every kernel. Each file is shown as soon as it is read; after Ctrl-C, the part that was read."""
     from accprobe.audit.kernels import Reading, libraries
     from accprobe.survey.workers import default_jobs
 
@@ -121,9 +117,9 @@ def _read(
         try:
             for found in libraries(paths, targets, jobs or default_jobs(), reading, advance):
                 kernels += found
-                show_file(found if at_once else [])
+                show_file(found)
         except KeyboardInterrupt:
-            show_file(reading.begun if at_once else [*kernels, *reading.begun])
+            show_file(reading.begun)
             print_message(f"interrupted: {reading.done:,} cubins were read; their kernels are printed")
             sys.exit(INTERRUPTED)
     return kernels, reading

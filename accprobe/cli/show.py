@@ -72,10 +72,9 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
 @click.argument("a")
 @click.argument("b")
 @click.option("--only", multiple=True, metavar="FIELD", help="Compare this field only. Repeatable.")
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something differs.")
 @click.option("--all", "expand", is_flag=True, help="Print one entry per instruction instead of grouping equal ones.")
 @output_options("json", "html", "markdown")
-def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand: bool, to: Output) -> None:
+def diff_command(a: str, b: str, only: tuple[str, ...], expand: bool, to: Output) -> None:
     """Compare two reports, or a report and published models.
 
     For A and B, give a file, a recorded report, sim:NAME for published models, or - for standard input. REPORT:NAME compares
@@ -100,7 +99,7 @@ def diff_command(a: str, b: str, only: tuple[str, ...], exit_zero: bool, expand:
         raise click.UsageError("A and B are both standard input: give one of them as a file")
     found = diff(read_report(a), read_report(b), only)
     to.deliver(lambda: diff_blocks(found, expand), lambda form: _text(found, form, expand))
-    if found.differs and not exit_zero:
+    if found.differs:
         sys.exit(DIFFERS)
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from accprobe.cli.output import DIFFERS, Output, count, seed_option, several
 from accprobe.cli.reports import OnReport, measure_report, report_options
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
     from accprobe.report.report import Report
-    from accprobe.report.sweeps import OperandSet
 
 
 @click.command("sweep")
@@ -34,19 +32,11 @@ if TYPE_CHECKING:
 @click.option("--num-warps", type=several(count), default="2,4,8", show_default=True, metavar="N,…", help="Warps of a program.")
 @click.option("--k", type=count, default=2048, show_default=True, metavar="N", help="Columns of A.")
 @click.option("--promote-every", type=count, metavar="N", help="Value of tl.dot's max_num_imprecise_acc.")
-@click.option(
-    "--operands",
-    "operand_sets",
-    type=several(str),
-    metavar="SET,…",
-    help="Sets: normal, full-width (sums that use every fraction bit of f32).  [default: both]",
-)
 @seed_option
 @report_options
 def sweep_command(
     device: str,
     k: int,
-    operand_sets: tuple[str, ...] | None,
     seed: int,
     to: Output,
     **blocks: Any,
@@ -71,13 +61,12 @@ def sweep_command(
     from accprobe.sweep.sweeper import sweep
 
     wanted = configurations(**blocks)
-    sets = _known_sets(operand_sets or [])
 
     def measure(on_report: OnReport, _: object) -> None:
         def on_record(report: Report) -> None:
             on_report(report, len({(each.dtype, each.num_warps, each.block_k) for each in report.sweeps}), len(wanted))
 
-        sweep(device, wanted, k, seed, sets, on_record)
+        sweep(device, wanted, k, seed, on_record)
 
     report = measure_report(
         measure,
@@ -86,15 +75,6 @@ def sweep_command(
         lambda report: report_blocks(report, expand=True),
     )
     _exit(report)
-
-
-def _known_sets(names: Sequence[str]) -> list[OperandSet]:
-    from accprobe.sweep.masks import SETS
-
-    for name in names:
-        if name not in SETS:
-            raise UnknownName(f"there is no operand set '{name}'; {nearest(name, SETS)}")
-    return [known for known in SETS if known in names]
 
 
 def _exit(report: Report) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from accprobe.render.progress import progress_bar
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun
     from accprobe.trace.causes import OnOrigin, TraceFindings
+
+T = TypeVar("T")
 
 
 @click.group("trace", cls=Commands)
@@ -154,13 +156,60 @@ def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     _explained(lambda on_origin: compare_folders(a, b, mapping, on_origin), to)
 
 
+def _two(read: Callable[[str], T]) -> Callable[[str], tuple[T, T]]:
+    """Return a reader of "A,B", a value for each side."""
+
+    def values(text: str) -> tuple[T, T]:
+        a, *rest = (word.strip() for word in text.split(","))
+        if len(rest) != 1 or not all((a, *rest)):
+            raise click.BadParameter(f"'{text}' is not two values with a comma between")
+        return read(a), read(rest[0])
+
+    return values
+
+
+def _dtype(text: str) -> Any:
+    from accprobe.trace.recorder import check_torch
+
+    check_torch()
+    import torch
+
+    found = getattr(torch, text, None)
+    if not isinstance(found, torch.dtype):
+        raise click.BadParameter(f"torch has no type '{text}': give bfloat16, float16 or float32")
+    return found
+
+
+def _flag(text: str) -> tuple[str, tuple[Any, Any]]:
+    """Return the name and the values of "NAME=A,B"."""
+    from accprobe.gemm.callables.options import parse_value
+
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"give NAME=A,B, such as torch.backends.cuda.matmul.allow_tf32=True,False, not '{text}'")
+    return name, _two(parse_value)(values)
+
+
 @trace_command.command("run")
 @click.argument("function")
 @click.option("--versus", metavar="FUNCTION", help="Function of the second run; FUNCTION by default.")
-@click.option("--batch", metavar="N,N", help="Two values of the argument `batch`; the first sequence of each is compared.")
-@click.option("--compile", "backends", metavar="A,B", help="Backend of torch.compile of each side, such as eager,inductor.")
-@click.option("--dtype", metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
-@click.option("--flag", "flags", multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable.")
+@click.option(
+    "--batch",
+    type=_two(click.IntRange(1, 999_999)),
+    metavar="N,N",
+    help="Two values of the argument `batch`; the first sequence of each is compared.",
+)
+@click.option(
+    "--compile",
+    "backends",
+    type=_two(str),
+    metavar="A,B",
+    help="Backend of torch.compile of each side, such as eager,inductor.",
+)
+@click.option("--dtype", type=_two(_dtype), metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
+@click.option(
+    "--flag", "flags", type=_flag, multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable."
+)
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes to the program that make each origin equal, and print those that work.")
 @output_options("json", "html", "markdown", "junit")
@@ -183,68 +232,35 @@ def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any
     """
     from accprobe.trace.both import run_both
 
-    if sides["batch"]:
+    if batch := sides["batch"]:
         if mapping:
             raise click.UsageError("--batch compares the first sequence of both sides: leave out --map")
-        mapping = f"batch={':'.join(sides['batch'].split(','))}"
+        mapping = f"batch={batch[0]}:{batch[1]}"
     a, b = _sides(function, **sides)
     _explained(lambda on_origin: run_both(a, b, mapping, fix, on_origin), to)
 
 
 def _sides(
-    function: str, versus: str | None, batch: str | None, backends: str | None, dtype: str | None, flags: Sequence[str]
-) -> tuple[ProgramRun, ProgramRun]:
-    """Return the configuration of each side. Raises UsageError, AccprobeError."""
-    from accprobe.gemm.callables.options import parse_value
+    function: str,
+    versus: str | None,
+    batch: tuple[int, int] | None,
+    backends: tuple[str, str] | None,
+    dtype: tuple[Any, Any] | None,
+    flags: Sequence[tuple[str, tuple[Any, Any]]],
+) -> list[ProgramRun]:
+    """Return the configuration of each side."""
     from accprobe.trace.both import ProgramRun
 
-    keywords: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-    of_torch: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-    for name, text, read in (("batch", batch, _whole), ("dtype", dtype, _dtype)):
-        for side, value in zip(keywords, _two(name, text), strict=False):
-            side[name] = read(value)
-    for flag in flags:
-        name, equals, _ = flag.partition("=")
-        if not equals:
-            raise click.UsageError(f"--flag {flag}: give NAME=A,B, such as torch.backends.cuda.matmul.allow_tf32=True,False")
-        for side, value in zip(of_torch, _two("flag", flag), strict=True):
-            side[name] = parse_value(value)
-    backend = _two("compile", backends) or ("", "")
-    names = function, versus or function
-    first, second = (
-        ProgramRun(name, None, given, compiled, flag)
-        for name, given, compiled, flag in zip(names, keywords, backend, of_torch, strict=True)
-    )
-    return first, second
-
-
-_TWO = {"batch": "1,8", "dtype": "bfloat16,float32", "compile": "eager,inductor", "flag": "True,False"}
-"""Values for both sides, by the option that takes them."""
-
-
-def _two(name: str, text: str | None) -> tuple[str, ...]:
-    """Return the values of "A,B" or "NAME=A,B". Raises UsageError."""
-    if text is None:
-        return ()
-    values = tuple(each.strip() for each in text.rpartition("=")[2].split(","))
-    if len(values) != 2 or not all(values):
-        raise click.UsageError(f"--{name} {text}: give two values, such as {_TWO[name]}")
-    return values
-
-
-def _whole(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 10**6:
-        raise click.UsageError(f"--batch {text}: give two sizes from 1 to 999,999, such as 1,8")
-    return int(text)
-
-
-def _dtype(text: str) -> Any:
-    import torch
-
-    found = getattr(torch, text, None)
-    if not isinstance(found, torch.dtype):
-        raise AccprobeError(f"torch has no type '{text}': give bfloat16, float16 or float32")
-    return found
+    pairs = {name: pair for name, pair in (("batch", batch), ("dtype", dtype)) if pair}
+    return [
+        ProgramRun(
+            name,
+            keywords={each: pair[side] for each, pair in pairs.items()},
+            backend=backends[side] if backends else "",
+            flags={flag: values[side] for flag, values in flags},
+        )
+        for side, name in enumerate((function, versus or function))
+    ]
 
 
 def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device
 from accprobe.devices.recording import Exchanges, Recording
-from accprobe.errors import DeviceError, RecordingError
+from accprobe.errors import RecordingError
 from accprobe.isa.instructions import Instruction
 from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
@@ -36,15 +36,13 @@ def survey(
     jobs: int | None = None,
     on_row: OnRow = lambda report, missing: None,
     profiler: Profiler | None = None,
-    with_uuid: bool = False,
     record: Path | None = None,
 ) -> Report:
     """Return the report of a device, given by name ("cuda:0") or open; an open one is measured in this process.
 
     select: globs or names of instructions; none selects all. on_row: called first with only the skipped rows, then after each
-    row. profiler: returns what was executed, which must agree with the disassembly. with_uuid: whether
-    the report identifies the board. record: file for every exchange with the device, written at the end or when the run is
-    interrupted.
+    row. profiler: returns what was executed, which must agree with the disassembly. record: file for every exchange with the
+    device, written at the end or when the run is interrupted.
     Raises UnknownName if a glob selects nothing, DeviceError if the device stops working.
     """
     started = time.perf_counter()
@@ -52,7 +50,7 @@ def survey(
     opened = open_device(device) if isinstance(device, str) else device
     wanted = selected(opened, select)
     empty = Report.empty(opened, name, seed)
-    report = _ReportSoFar(_identified(empty, opened) if with_uuid else empty, opened, wanted, started)
+    report = _ReportSoFar(empty, opened, wanted, started)
     groups = _same_function(opened, [inst for inst in wanted if inst.name not in report.rows])
     leaders = [group[0] for group in groups]
     report.workers = workers = max(min(jobs or default_jobs(), len(groups)) if name else 1, 1)
@@ -133,11 +131,3 @@ def _same_function(device: Device, insts: Sequence[Instruction]) -> list[list[In
     for inst in insts:
         groups.setdefault(device.identity(inst), []).append(inst)
     return list(groups.values())
-
-
-def _identified(report: Report, device: Device) -> Report:
-    """Return the report with the UUID of its GPU. Raises DeviceError."""
-    if (uuid := device.uuid()) is None:
-        raise DeviceError(f"{device.name} has no UUID; leave --with-uuid out")
-    facts = {**report.device.facts, "uuid": uuid}
-    return report.model_copy(update={"device": report.device.model_copy(update={"facts": facts})})

@@ -32,12 +32,11 @@ def sweep(
     configurations: Sequence[Configuration],
     k: int,
     seed: int,
-    operand_sets: Sequence[OperandSet],
     on_record: Callable[[Report], None],
 ) -> Report:
     """Return the sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions (`accprobe.report.sweeps`).
 
-    operand_sets: of SETS; empty: all. on_record: called with the report so far. Raises AccprobeError if K is not a multiple of
+    on_record: called with the report so far. Raises AccprobeError if K is not a multiple of
     a block, ToolMissing without Triton or torch.
     """
     started = time.perf_counter()
@@ -49,7 +48,7 @@ def sweep(
     report = Report.empty(opened, device, seed)
     records: list[SweepRecord] = []
     on_record(report)
-    for record in sweeper.records(configurations, operand_sets):
+    for record in sweeper.records(configurations):
         records.append(record)
         run = report.run.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
         report = report.model_copy(update={"run": run, "sweeps": tuple(records)})
@@ -70,10 +69,10 @@ class Sweeper:
         self._controls = lru_cache(8)(self._control)
         self._predictions = lru_cache(64)(self._predicted)
 
-    def records(self, configurations: Sequence[Configuration], operand_sets: Sequence[OperandSet]) -> Iterator[SweepRecord]:
+    def records(self, configurations: Sequence[Configuration]) -> Iterator[SweepRecord]:
         """Yield one record per configuration and operand set, in order."""
         for compiled in compile_configurations(configurations, self._target):
-            for kind in operand_sets or SETS:
+            for kind in SETS:
                 yield self._record(compiled, kind)
 
     def _record(self, compiled: Compiled, kind: OperandSet) -> SweepRecord:

@@ -70,10 +70,6 @@ QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
 diff = partial(invoke, "diff", columns=160)
 
 
-def test_exit_zero() -> None:
-    assert diff("h200", "sim:b200", "--exit-zero").exit_code == 0
-
-
 def test_json_has_every_pair_with_both_values() -> None:
     data = json.loads(diff("h200", "sim:b200", "--format", "json").stdout)
     assert data["headline"].startswith("Hopper → Blackwell")

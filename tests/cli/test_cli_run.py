@@ -252,17 +252,6 @@ def alive_in_group(group: int, patience: float = 5) -> bool:
     return True
 
 
-def test_uuid_is_in_the_report_only_where_it_is_asked_for(
-    tmp_path: Path, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FakeDevice, "uuid", lambda self: "GPU-fake", raising=False)
-    path = tmp_path / "r.json"
-    assert run("-o", str(path)).exit_code == 0
-    assert "uuid" not in path.read_text()
-    assert run("-o", str(path), "--with-uuid").exit_code == 0
-    assert Report.load(path).device.facts["uuid"] == "GPU-fake"
-
-
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -90,9 +90,9 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
 def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     for block_k in ("32", "64", "64"):
-        arguments = ("--block-k", block_k, "--num-warps", "4", "--operands", "full-width", "-o", str(path))
+        arguments = ("--block-k", block_k, "--num-warps", "4", "-o", str(path))
         assert sweep(*SMALL, *arguments).exit_code == 0
-    assert [each.block_k for each in Report.load(path).sweeps] == [32, 64]
+    assert [each.block_k for each in Report.load(path).sweeps] == [32, 32, 64, 64]
     assert Path(f"{path}~").is_file()
     shown = invoke("show", str(path), columns=130)
     assert shown.exit_code == 0

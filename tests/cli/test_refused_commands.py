@@ -32,7 +32,6 @@ REFUSED = [
     ("run --device sim:h100 -o /usr", "File '/usr' is a directory"),
     ("run --device sim:h100 --format xml", "Invalid value for '--format': 'xml' is not one of 'terminal', 'json'"),
     ("run --device sim:h100 --dots 0", "Invalid value for '--dots': '0' is not a positive whole number"),
-    ("run --device sim:h100 --select 'mma.sync.m8n8k4.f64*' --with-uuid", "simulated H100 has no UUID; leave --with-uuid out"),
     ("run --divice x", "No such option"),
     ("run --device cuda", f"unknown device 'cuda' (did you mean cuda:0?); {UNKNOWN_DEVICE}"),
     ("run --device h200", f"unknown device 'h200' (did you mean sim:h200?); {UNKNOWN_DEVICE}"),
@@ -125,7 +124,6 @@ REFUSED_SWEEPS = [
     ("--promote-every 48", "--promote-every 48 is not a multiple of 32, the products of one QGMMA"),
     ("--k 1000", "--k 1000 is not a multiple of block-K 32; give 1024"),
     ("--dtype fp9", "there is no operand type 'fp9'; "),
-    ("--operands norml", "there is no operand set 'norml'; did you mean normal"),
     ("-o x.txt", TEXT.format(".json")),
 ]
 
