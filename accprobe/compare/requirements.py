@@ -65,7 +65,7 @@ def parse_requirement(line: str) -> Requirement:
     """Parse a requirement. Raises RequirementError with the reason."""
     match = _LINE.fullmatch(line.strip())
     if match is None:
-        raise RequirementError(f"'{line}' is not a requirement: {_FORM}")
+        raise RequirementError(f"requirement '{line}': a field, an operator or a value is missing; {_FORM}")
     field, operator, text = match["field"], match["operator"], match["wanted"]
     if field not in field_names():
         raise RequirementError(f"requirement '{line}': there is no field '{field}'; {nearest(field, field_names())}")

@@ -232,7 +232,7 @@ SHARE = "{} of every {} k"
 def plan_words(findings: FindingsByName, of_reduction: bool = False) -> str:
     """Return the order of K: "4 slices of 1024, partials bf16", "one chain, promotion interval 128"; "" if it is unknown.
 
-    of_reduction: slices that are added in f32 are called parts. So are parts that several structures may have.
+    of_reduction: the line says that partial sums in f32 are added in f32, not that they are kept in it.
     """
     return ", ".join(_plan(findings, of_reduction))
 
@@ -252,7 +252,7 @@ def _plan(findings: FindingsByName, of_reduction: bool) -> Iterator[str]:
         sizes = parsed_sizes(str(findings["slice_sizes"].value)) if "slice_sizes" in findings else []
         partials, merge = found_words(findings, "partial_format"), found_words(findings, "reduction_order")
         in_f32 = of_reduction and partials == "f32"
-        yield f"{found_words(findings, 'split_k')} {'parts' if in_f32 else 'slices'}{f' of {each_of(sizes)}' if sizes else ''}"
+        yield f"{found_words(findings, 'split_k')} slices{f' of {each_of(sizes)}' if sizes else ''}"
         if in_f32:
             yield f"added in f32{f' as a {merge}' if merge in ('tree', 'butterfly') else ''}"
         if how := along(findings):
@@ -295,7 +295,7 @@ def each_of(sizes: Sequence[int]) -> str:
 
 
 def division(findings: FindingsByName) -> str:
-    """Return "2 parts of 256, added in f32" where several structures give the same bits, "" where K has one structure."""
+    """Return "2 slices of 256, added in f32" where several structures give the same bits, "" where K has one structure."""
     several = any(name in findings and findings[name].bound == "equivalent" for name in PLAN_FINDINGS)
     return str(findings["order"].value).rpartition(": ")[0] if several and "order" in findings else ""
 

@@ -133,7 +133,7 @@ def test_two_values_of_an_option_say_what_it_changed(file: str) -> None:
     assert (result.exit_code, result.stderr) == (1, "")
     assert (
         result.stdout.splitlines()[-1]
-        == "every 16 -> None changed order: 2 parts of 16, added in f32: chain of [acc 1] -> chain of [acc 1]"
+        == "every 16 -> None changed order: 2 slices of 16, added in f32: chain of [acc 1] -> chain of [acc 1]"
     )
     again = gemm(f"{file}:chain", *TINY, "--option", "every=64,None")
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (0, "every 64 -> None changed nothing")

@@ -17,7 +17,7 @@ SPLIT = product_data(product_model(slices=4, kept="bf16"))
 OF_16 = product_data(product_model(of=step(16)))
 UNDECIDED = product_data(findings={"split_k": {"value": 1, "bound": "undetermined", "candidates": [1, 4]}})
 PARTS = {
-    "value": "4 parts of 256, added in f32: chain of [acc 32]",
+    "value": "4 slices of 256, added in f32: chain of [acc 32]",
     "bound": "exact",
     "note": "promotion every 256 or split-K 4",
 }
@@ -95,7 +95,7 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
         (SPLIT, product_data(), ("4 slices of 256, partials bf16", "one chain")),
         (product_data(), dropped(), ("each product once yes", "each product once no")),
         (UNKNOWN, product_data(), ("not known", "one chain")),
-        (SLICED, product_data(), ("4 parts of 256, added in f32", "one chain")),
+        (SLICED, product_data(), ("4 slices of 256, added in f32", "one chain")),
     ],
 )
 def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:

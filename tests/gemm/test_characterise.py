@@ -96,7 +96,7 @@ def tree_of(sizes: tuple[int, ...], order: Nested) -> Merged:
     return reordered([Chain(low, high, (0,)) for low, high in pairwise([0, *accumulate(sizes)])], order)
 
 
-OTHERS = "slices of other numbers of whole parts"
+OTHERS = "larger slices of several of them"
 READINGS: dict[str, tuple[Merged, int | None, int, str]] = {
     "even, forward": (tree_of((256,) * 4, nested("forward", 4)), 256, 1, "promotion every 256 or split-K 4"),
     "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "promotion every 96 or split-K 5"),

@@ -122,7 +122,7 @@ ORDERS: dict[str, tuple[FunctionBox, str, dict[str, object]]] = {
     ),
     "3 slices of 4 chains": (
         FunctionBox(SPEC, partial(in_slices_of_chains, slices=3, chains=4)),
-        "3 parts of 16, added in f32, each in 4 chains, 1 of every 4 k",
+        "3 slices of 16, added in f32, each in 4 chains, 1 of every 4 k",
         {"promote_every": None},
     ),
     "one sum in f64": (

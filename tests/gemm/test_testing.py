@@ -116,7 +116,7 @@ def test_another_plan() -> None:
     plan = replace(FP8, m=16, n=16, k=128)
     with pytest.raises(AssertionError, match="another plan than Planted: ") as e:
         assert_same_plan(plan, replace(plan, promote_every=64), **how(plan))
-    assert "f -> g changed order: chain of [acc 32] -> 2 parts of 64, added in f32" in str(e.value)
+    assert "f -> g changed order: chain of [acc 32] -> 2 slices of 64, added in f32" in str(e.value)
     assert "(first seen at row " in str(e.value)
 
 

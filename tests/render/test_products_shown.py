@@ -53,12 +53,12 @@ def only_one() -> Row:
         (
             product_data(
                 findings={
-                    "order": {"value": "2 parts of 256, added in f32: chain of [acc 32]", "bound": "exact", "note": "either"},
+                    "order": {"value": "2 slices of 256, added in f32: chain of [acc 32]", "bound": "exact", "note": "either"},
                     "split_k": {"value": 2, "bound": "equivalent", "candidates": [2, 1]},
                 }
             ),
             "along K",
-            "2 parts of 256, added in f32; the same bits as either",
+            "2 slices of 256, added in f32; the same bits as either",
         ),
         (
             product_data(

@@ -139,7 +139,7 @@ def _order(model: ProductModel, tree: Merged) -> str:
 
 
 def order_in_words(model: ProductModel) -> str:
-    """Return "2 parts of 256, added in f32: chain of [acc 32]" of a class, "4 slices of 256: …" of one structure alone."""
+    """Return "2 slices of 256, added in f32: chain of [acc 32]" of a class, "4 slices of 256: …" of one structure alone."""
     every, products = members(model), model.step.products
     structure = every[0]
     slices = structure.slices
@@ -147,7 +147,7 @@ def order_in_words(model: ProductModel) -> str:
     along = direction([chain.sums(products) for chain in chains])
     if isinstance(model.tree, Merged) and structure.order not in ORDER_WORDS and (order := order_in_levels(model.tree)):
         ks = sorted(chains, key=lambda chain: int(chain.taken[0]))
-        return f"{_counted(ks, 'parts')}, added in {additions_of(model).running}, {order}: chain of [acc {products}], {along}"
+        return f"{_counted(ks, 'slices')}, added in {additions_of(model).running}, {order}: chain of [acc {products}], {along}"
     how = filter(None, (_side_by_side(slices), along.partition(", ")[2] if structure.lanes else along))
     chunk = ", ".join([f"chain of [acc {products}]", *how])
     promoted, added = structure.promote_every, _added(model, structure.order)
@@ -157,10 +157,10 @@ def order_in_words(model: ProductModel) -> str:
         chunk = f"chunks of {promoted}, each a {chunk}" if promoted else chunk
         return chunk if len(slices) == 1 else f"{_counted(slices, 'slices')}: {chunk}"
     if not promoted:
-        return f"{_counted(slices, 'parts')}, {added}: {chunk}"
+        return f"{_counted(slices, 'slices')}, {added}: {chunk}"
     if len(slices) == 1:
-        return f"{_counted(chains, 'parts')}, {added}: {chunk}"
-    return f"{_counted(slices, 'groups')}, each of parts of {promoted}, {added}: {chunk}"
+        return f"{_counted(chains, 'slices')}, {added}: {chunk}"
+    return f"{_counted(slices, 'groups')}, each of slices of {promoted}, {added}: {chunk}"
 
 
 @lru_cache(maxsize=16)
@@ -196,7 +196,7 @@ def _added(model: ProductModel, order: str) -> str:
 def name_members(every: Sequence[Structure]) -> str:
     """Return the members of a class in words: "split-K 2 or promotion every 256"."""
     shown = [each for each in every if each is every[0] or not (each.promote_every and each.split_k > 1)]
-    more = ["slices of other numbers of whole parts"] if len(shown) < len(every) else []
+    more = ["larger slices of several of them"] if len(shown) < len(every) else []
     has_lanes = any(each.lanes for each in every)
     named = [f"{each} of interleaved slices" if has_lanes and each.split_k > 1 else str(each) for each in shown]
     return " or ".join([*named, *more])
