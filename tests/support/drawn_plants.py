@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from departures import PLAIN, Entry, Packing
-from faulty import Fault, Place, When
+from faulty import Fault, Place
 from hostile import hostile
 from plants import (
     BEYOND,
@@ -107,7 +107,7 @@ def sound(rng: Rng) -> Plant:
 
 
 def faulty(
-    when: When = "always", numbers: tuple[int, ...] = (1,), place: str | None = None, names: dict[str, str] | None = None
+    when: str = "always", numbers: tuple[int, ...] = (1,), place: str | None = None, names: dict[str, str] | None = None
 ) -> Callable[[Rng], Plant]:
     """Draw a correct arithmetic with a fault. names: instructions; place: "" for any place or none."""
 
@@ -141,7 +141,7 @@ def _place(rng: Rng, inst: Instruction, kind: str) -> Place:
     return Place("half", int(rng.integers(5)))
 
 
-DECIDED: tuple[When, ...] = ("pattern", "one hot", "until answer", "until call", "size from", "after equal", "huge cancels")
+DECIDED = ("pattern", "one hot", "until answer", "until call", "size from", "after equal", "huge cancels")
 """Faults that change every result on which they act."""
 
 

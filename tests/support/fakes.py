@@ -13,7 +13,8 @@ from accprobe.devices.simulated import SimulatedDevice
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.model.tree import DotModel
+from accprobe.model.notation import dot_json
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.request import Request
 from accprobe.report.report import SCHEMA, Report
 from accprobe.sass.lowering import Lowering
@@ -115,25 +116,10 @@ def native(inst: Instruction) -> Lowering:
 def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) -> dict[str, Any]:
     """Return a confirmed row of a floating-point instruction, as JSON values."""
     inst = parse(name)
-    order = f"[c 0-{inst.k - 1}]"
-    arithmetic = {
-        "result": inst.d.name,
-        "result_bits": bits,
-        "result_rounding": "RZ",
-        "alignment_bits": bits,
-        "alignment_rounding": "truncate",
-        "product_exponent": "unnormalised",
-        "min_exponent": None,
-        "zero_terms": "ignored",
-        "zero_sign": "positive",
-        "underflow_sign": "kept",
-        "overflow": "infinity",
-        "subnormal_results": "kept",
-        "nan": 0x7FFF if inst.d.bits == 16 else 0x7FFFFFFF,
-        "nan_payload": "dropped",
-    }
+    nan = 0x7FFF if inst.d.bits == 16 else 0x7FFFFFFF
+    model = DotModel(chain([range(inst.k)], FloatArithmetic(inst.d, bits, "RZ", bits, nan=nan)))
     values = {
-        "order": order,
+        "order": model.order,
         "addend": "first sum",
         "products_per_sum": inst.k,
         "alignment_bits": bits,
@@ -153,12 +139,7 @@ def float_row(name: str, bits: int, sequence: dict[str, int], **changes: Any) ->
         "opcode_source": "nvdisasm",
         "cubin_sha256": "ab" * 32,
         "findings": {feature: {"value": value, "bound": "exact"} for feature, value in values.items()},
-        "model": {
-            "order": order,
-            "arithmetics": [arithmetic],
-            "subnormal_operands": "kept",
-            "subnormal_addend": "kept",
-        },
+        "model": dot_json(model),
         "verification": {"compared": 10_000_000, "mismatches": 0, "seed": 0, "kinds": {"uniform": 10_000_000}},
         "alternatives": {"tested": 40},
         "seconds": 0.5,

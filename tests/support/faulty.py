@@ -5,7 +5,7 @@ The layout of the tile is a second implementation, from the comments of probes/t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Literal
@@ -66,27 +66,6 @@ class Place:
         return halves[self.first]
 
 
-When = Literal[
-    "always",
-    "random",
-    "pattern",
-    "from call",
-    "from answer",
-    "each call",
-    "window",
-    "after some",
-    "again",
-    "anew",
-    "late in batch",
-    "until answer",
-    "until call",
-    "one hot",
-    "size remainder",
-    "size from",
-    "after equal",
-    "after pattern",
-    "huge cancels",
-]
 LATER = ("from call", "from answer")
 """Faults that begin at some call or result, perhaps after the run."""
 
@@ -99,22 +78,12 @@ STEADY = ("always", "late in batch", "one hot", "size remainder", "size from", "
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault. place: elements of the tile, None: all; when, with `number`:
-
-    "always". "random": one result in so many, at random. "pattern": one dot product in so many, by a hash of its bits.
-    "from call", "from answer": from that one on. "each call": every so many. "window": so many results of every twice so many.
-    "after some": one call in so many, by a hash of the last dot product before it. "again": where the call
-    repeats the one before it, "anew": where it does not, one dot product in so many. "late in batch": from that dot product of
-    a call on. "until answer", "until call": before it. "one hot": one in so many, by a hash of its bits, of those with a
-    single one in A and ones and twos alone in B, as a self-test has them. "size remainder": calls whose size modulo 8 it is.
-    "size from": calls of so many dot products to twice as many. "after equal": a dot product like the one before it. "after
-    pattern": the one before it is one in so many, by a hash of its bits. "huge cancels": a product is two to the power of
-    `number` or more, and the result is finite.
+    """A fault. place: elements of the tile, None: all; when, with `number`: of `WHEN`.
 
     how: "flip", "set", "clear" bit `bit`; "next" bit pattern; "neighbour": the result of the next dot product.
     """
 
-    when: When = "always"
+    when: str = "always"
     number: int = 1
     place: Place | None = None
     how: Literal["flip", "set", "clear", "next", "neighbour"] = "flip"
@@ -137,9 +106,9 @@ class PlantedDevice(Device):
     architecture = "sm_90a"
 
     def __init__(self, unit: Unit, opcode: str, fault: Fault | None = None, seed: int = 0) -> None:
-        self._unit, self._opcode, self._fault = unit, opcode, fault
-        self._rng = np.random.default_rng([seed, 7])
-        self._before: Request | None = None
+        self.unit, self._opcode, self._fault = unit, opcode, fault
+        self.rng = np.random.default_rng([seed, 7])
+        self.before: Request | None = None
         self.calls = self.answers = 0
         self.acted = 0
         """Results that the fault has changed."""
@@ -151,10 +120,10 @@ class PlantedDevice(Device):
         return {"driver": "planted"}
 
     def instructions(self) -> Sequence[Instruction]:
-        return [self._unit.inst]
+        return [self.unit.inst]
 
     def explain_unavailable(self, inst: Instruction) -> str | None:
-        return None if inst == self._unit.inst else "not planted"
+        return None if inst == self.unit.inst else "not planted"
 
     def placements(self, inst: Instruction) -> int:
         return placements(inst)
@@ -164,7 +133,7 @@ class PlantedDevice(Device):
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         request.check(inst)
-        d = self._unit.dot(request)
+        d = self.unit.dot(request)
         if self._fault and len(d):
             rows = self._wrong(self._fault, inst, request, placement)
             spoiled = _spoiled(self._fault, inst, d)
@@ -172,7 +141,7 @@ class PlantedDevice(Device):
             d = np.where(rows, spoiled, d)
         self.calls += 1
         self.answers += len(d)
-        self._before = request
+        self.before = request
         return d
 
     def begun(self) -> bool:
@@ -184,47 +153,61 @@ class PlantedDevice(Device):
     def _wrong(self, fault: Fault, inst: Instruction, request: Request, placement: int) -> Mask:
         n = len(request)
         here = np.ones(n, bool) if fault.place is None else fault.place.holds(inst, *cells(inst, n, placement))
-        answer = self.answers + np.arange(n)
-        match fault.when:
-            case "always":
-                return here
-            case "random":
-                return here & (self._rng.random(n) * fault.number < 1)
-            case "pattern":
-                return here & (hashes(request) % np.uint64(fault.number) == 0)
-            case "from call":
-                return here & (self.calls >= fault.number)
-            case "from answer":
-                return here & (answer >= fault.number)
-            case "each call":
-                return here & (self.calls % fault.number == fault.number - 1)
-            case "window":
-                return here & (answer % (2 * fault.number) < fault.number)
-            case "after some":
-                before = self._before is not None and len(self._before) and hashes(self._before[-1:])[0] % fault.number == 0
-                return here & bool(before)
-            case "again" | "anew":
-                again = self._before is not None and _same(self._before, request)
-                return here & (again == (fault.when == "again")) & (hashes(request) % np.uint64(fault.number) == 0)
-            case "late in batch":
-                return here & (np.arange(n) >= fault.number)
-            case "until answer":
-                return here & (answer < fault.number)
-            case "until call":
-                return here & (self.calls < fault.number)
-            case "one hot":
-                return here & _one_hot(inst, request) & (hashes(request) % np.uint64(fault.number) == 0)
-            case "size remainder":
-                return here & (n % 8 == fault.number)
-            case "size from":
-                return here & (fault.number <= n < 2 * fault.number)
-            case "after equal" | "after pattern":
-                now = hashes(request)
-                first = hashes(self._before[-1:]) if self._before is not None and len(self._before) else now[:1] + np.uint64(1)
-                before = np.concatenate([first, now[:-1]])
-                return here & (before == now if fault.when == "after equal" else before % np.uint64(fault.number) == 0)
-            case "huge cancels":
-                return here & _huge(inst, request, fault.number) & np.isfinite(inst.d.values(self._unit.dot(request)))
+        return here & np.asarray(WHEN[fault.when](self, fault.number, request), bool)
+
+    def repeats(self, request: Request) -> bool:
+        before = self.before
+        return before is not None and all(map(np.array_equal, before.columns, request.columns))
+
+    def preceding(self, request: Request) -> NDArray[np.uint64]:
+        """Return the hash of what was asked before each dot product; of the first ever, another one than its own."""
+        now = hashes(request)
+        first = hashes(self.before[-1:]) if self.before is not None and len(self.before) else now[:1] + np.uint64(1)
+        return np.concatenate([first, now[:-1]])
+
+    def numbers(self, request: Request) -> NDArray[np.int64]:
+        """Return the number of each result among all."""
+        return self.answers + np.arange(len(request))
+
+
+WHEN: dict[str, Callable[[PlantedDevice, int, Request], object]] = {
+    "always": lambda device, number, request: True,
+    # One result in so many, at random.
+    "random": lambda device, number, request: device.rng.random(len(request)) * number < 1,
+    # One dot product in so many, by a hash of its bits.
+    "pattern": lambda device, number, request: hashes(request) % number == 0,
+    # From that one on.
+    "from call": lambda device, number, request: device.calls >= number,
+    "from answer": lambda device, number, request: device.numbers(request) >= number,
+    # Before it.
+    "until call": lambda device, number, request: device.calls < number,
+    "until answer": lambda device, number, request: device.numbers(request) < number,
+    # Every so many.
+    "each call": lambda device, number, request: device.calls % number == number - 1,
+    # So many results of every twice so many.
+    "window": lambda device, number, request: device.numbers(request) % (2 * number) < number,
+    # One call in so many, by a hash of the last dot product before it.
+    "after some": lambda device, number, request: device.before is not None and device.preceding(request)[0] % number == 0,
+    # One dot product in so many, where the call repeats the one before it, or where it does not.
+    "again": lambda device, number, request: device.repeats(request) & (hashes(request) % number == 0),
+    "anew": lambda device, number, request: (not device.repeats(request)) & (hashes(request) % number == 0),
+    # From that dot product of a call on.
+    "late in batch": lambda device, number, request: np.arange(len(request)) >= number,
+    # One in so many of those with a single one in A and ones and twos alone in B, as a self-test has them.
+    "one hot": lambda device, number, request: _one_hot(device.unit.inst, request) & (hashes(request) % number == 0),
+    # Calls whose size modulo 8 it is.
+    "size remainder": lambda device, number, request: len(request) % 8 == number,
+    # Calls of so many dot products to twice as many.
+    "size from": lambda device, number, request: number <= len(request) < 2 * number,
+    # A dot product like the one before it.
+    "after equal": lambda device, number, request: device.preceding(request) == hashes(request),
+    # The dot product before it is one in so many, by a hash of its bits.
+    "after pattern": lambda device, number, request: device.preceding(request) % number == 0,
+    # A product is two to the power of that number or more, and the result is finite.
+    "huge cancels": lambda device, number, request: (
+        _huge(device.unit.inst, request, number) & np.isfinite(device.unit.inst.d.values(device.unit.dot(request)))
+    ),
+}
 
 
 def _one_hot(inst: Instruction, request: Request) -> Mask:
@@ -238,10 +221,6 @@ def _huge(inst: Instruction, request: Request, exponent: int) -> Mask:
     with np.errstate(all="ignore"):
         products = np.abs(inst.a.values(request.a).astype(np.float64) * inst.b.values(request.b).astype(np.float64))
     return (np.isfinite(products) & (products >= 2.0**exponent)).any(axis=1)
-
-
-def _same(one: Request, other: Request) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(one.columns, other.columns, strict=True))
 
 
 def hashes(request: Request) -> NDArray[np.uint64]:

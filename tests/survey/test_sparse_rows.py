@@ -82,7 +82,7 @@ def test_what_is_planted_is_found_over_the_stored_products(name: str) -> None:
     row = row_of(device)
     assert (row.status, row.reason) == ("confirmed", "")
     assert row.model is not None
-    assert row.model.order == device._unit.model.order
+    assert row.model.order == device.unit.model.order
     assert (row.findings["left_out"].value, row.findings["left_out"].bound) == ("absent", "exact")
     assert row.verification is not None
     assert row.verification.events is not None
