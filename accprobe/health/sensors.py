@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from accprobe.build import install
@@ -46,14 +45,12 @@ class Nvml:
 
     def board(self, serial: bool) -> Board:
         """serial: include the serial number."""
-        bus = self._query(lambda: self._nvml.nvmlDeviceGetPciInfo(self._gpu).busId)
-        number = self._query(lambda: self._nvml.nvmlDeviceGetSerial(self._gpu)) if serial else None
-        return Board(uuid=self.uuid, pci_bus=_text(bus), serial=_text(number))
+        info, number = self._query("PciInfo"), self._query("Serial") if serial else None
+        return Board(uuid=self.uuid, pci_bus=_text(info and info.busId), serial=_text(number))
 
     def others(self) -> str:
         """Return who uses the GPU, in words; "" for nobody. To be called before this process opens it."""
-        used = self._query(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)) or []
-        rates = self._query(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._gpu))
+        used, rates = self._query("ComputeRunningProcesses") or [], self._query("UtilizationRates")
         busy = rates.gpu if rates else 0
         if not used and busy < BUSY:
             return ""
@@ -62,34 +59,26 @@ class Nvml:
         return f"in use by others ({held}busy {busy} % of the time): this check takes its share, and theirs becomes smaller"
 
     def sample(self) -> Sensors:
-        nvml, gpu, query = self._nvml, self._gpu, self._query
-        rows = query(lambda: nvml.nvmlDeviceGetRemappedRows(gpu)) or (None, None)
-        power, limit = (
-            query(lambda: nvml.nvmlDeviceGetPowerUsage(gpu)),
-            query(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu)),
-        )
-        reasons = query(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)) or 0
+        nvml, query = self._nvml, self._query
+        rows = query("RemappedRows") or (None, None)
+        power, limit = query("PowerUsage"), query("EnforcedPowerLimit")
+        reasons = query("CurrentClocksThrottleReasons") or 0
         return Sensors(
-            temperature=query(lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
-            sm_clock=query(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+            temperature=query("Temperature", nvml.NVML_TEMPERATURE_GPU),
+            sm_clock=query("ClockInfo", nvml.NVML_CLOCK_SM),
             power=None if power is None else power / 1e3,
             power_limit=None if limit is None else limit / 1e3,
-            ecc_corrected=self._errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-            ecc_uncorrected=self._errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            ecc_corrected=query("TotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC),
+            ecc_uncorrected=query("TotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
             remapped_corrected=rows[0],
             remapped_uncorrected=rows[1],
             throttled=tuple(why for bit, why in HELD_DOWN.items() if reasons & bit),
         )
 
-    def _errors(self, kind: int) -> int | None:
-        nvml = self._nvml
-        errors: int | None = self._query(lambda: nvml.nvmlDeviceGetTotalEccErrors(self._gpu, kind, nvml.NVML_VOLATILE_ECC))
-        return errors
-
-    def _query(self, read: Callable[[], Any]) -> Any:
-        """Return the value, or None if the board or the driver has none, or this user may not read it."""
+    def _query(self, what: str, *arguments: int) -> Any:
+        """Return a value of nvmlDeviceGet…, or None if the board or the driver has none, or this user may not read it."""
         try:
-            return read()
+            return getattr(self._nvml, f"nvmlDeviceGet{what}")(self._gpu, *arguments)
         except self._nvml.NVMLError:
             return None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.gemm.callables.options import attributes_set
@@ -80,7 +81,7 @@ class _Side:
             function = self._compiled or self.run.load()
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
-                function = self._compiled = _compiled(function, self.run.backend)
+                function = self._compiled = torch.compile(function, backend=self.run.backend)
                 torch.manual_seed(_SEED)
                 function(**self.run.keywords)
             torch.manual_seed(_SEED)
@@ -109,33 +110,13 @@ def errors_of_program(name: str, file: str, ending: Callable[[], str]) -> Iterat
         torch.set_default_dtype(before)
 
 
-def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    import torch
-    from torch._dynamo.exc import InvalidBackend
-
-    try:
-        compiled: Callable[..., Any] = torch.compile(function, backend=backend)
-        return compiled
-    except InvalidBackend:
-        known = ["eager", *torch.compiler.list_backends()]
-        raise UnknownName(f"torch.compile has no backend '{backend}'; {nearest(backend, known)}") from None
-
-
 def _holder(name: str) -> tuple[Any, str]:
     """Return where a flag such as "torch.backends.cuda.matmul.allow_tf32" is an attribute. Raises AccprobeError."""
-    import torch
-
-    first, *path, attribute = name.split(".") if "." in name else (name, "")
-    if path[:2] == ["_inductor", "config"]:
-        import torch._inductor.config
-    holder: Any = torch
-    for part in path:
-        holder = getattr(holder, part, None)
-    if first != "torch" or holder is None or not hasattr(holder, attribute):
-        raise AccprobeError(
-            f"there is no flag '{name:.80}': give its whole name, such as torch.backends.cuda.matmul.allow_tf32"
-        )
-    return holder, attribute
+    owner, _, attribute = name.rpartition(".")
+    with suppress(ImportError, AttributeError, ValueError):
+        if name.startswith("torch.") and hasattr(holder := resolve_name(owner), attribute):
+            return holder, attribute
+    raise AccprobeError(f"there is no flag '{name:.80}': give its whole name, such as torch.backends.cuda.matmul.allow_tf32")
 
 
 def run_both(

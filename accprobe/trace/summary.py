@@ -89,17 +89,16 @@ def count_operations(found: TraceFindings) -> str:
     return f"{first:,} and {second:,} operations: {', '.join([*shown, *_uncompared(found)])}"
 
 
-_UNCOMPARED: tuple[tuple[OperationState, str], ...] = (
-    ("only one", "in one run only"),
-    ("other call", "in a block that differs"),
-    ("unmapped", "not comparable"),
-)
+_UNCOMPARED: dict[OperationState, str] = {
+    "only one": "in one run only",
+    "other call": "in a block that differs",
+    "unmapped": "not comparable",
+}
 
 
 def _uncompared(found: TraceFindings) -> list[str]:
     """Return how many operations are in each state that is neither equal nor different."""
-    counted = [(found.comparison.count(state), words) for state, words in _UNCOMPARED]
-    return [f"{number:,} {words}" for number, words in counted if number]
+    return [f"{number:,} {words}" for state, words in _UNCOMPARED.items() if (number := found.comparison.count(state))]
 
 
 def findings_json(found: TraceFindings) -> dict[str, Any]:

@@ -291,32 +291,21 @@ def not_supported(*_: object) -> None:
     raise NVMLError("Not Supported")
 
 
-def fake_nvml(**answers: object) -> SimpleNamespace:
-    """pynvml, where each question has one answer; those that have none are not supported."""
-    constants = {
-        "NVML_TEMPERATURE_GPU": 0,
-        "NVML_CLOCK_SM": 1,
-        "NVML_CLOCK_MEM": 2,
-        "NVML_MEMORY_ERROR_TYPE_CORRECTED": 0,
-        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
-        "NVML_VOLATILE_ECC": 0,
-    }
-    asked = ("PciInfo", "Serial", "ComputeRunningProcesses", "UtilizationRates", "RemappedRows", "PowerUsage")
-    asked += ("EnforcedPowerLimit", "CurrentClocksThrottleReasons", "Temperature", "ClockInfo", "TotalEccErrors")
-    answering = {f"nvmlDeviceGet{name}": not_supported for name in asked}
-    answering |= {f"nvmlDeviceGet{name}": lambda *_, answer=answer: answer for name, answer in answers.items()}
+def fake_nvml(values: Mapping[str, object]) -> SimpleNamespace:
+    """Return pynvml with these values, of a board that has no remapped rows."""
+    names = ("TEMPERATURE_GPU", "CLOCK_SM", "MEMORY_ERROR_TYPE_CORRECTED", "MEMORY_ERROR_TYPE_UNCORRECTED", "VOLATILE_ECC")
     return SimpleNamespace(
-        NVMLError=NVMLError, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid, **constants, **answering
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetRemappedRows=not_supported,
+        **{f"NVML_{name}": number for number, name in enumerate(names)},
+        **{f"nvmlDeviceGet{name}": lambda *_, value=value: value for name, value in values.items()},
     )
 
 
-def nvml(monkeypatch: pytest.MonkeyPatch, **answers: object) -> Nvml:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(**answers))
-    return Nvml("GPU-1")
-
-
 def test_sensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: Mapping[str, object] = {
+    values: Mapping[str, object] = {
         "PciInfo": SimpleNamespace(busId=b"00000000:1B:00.0"),
         "Serial": "123",
         "PowerUsage": 612_400,
@@ -324,15 +313,15 @@ def test_sensors(monkeypatch: pytest.MonkeyPatch) -> None:
         "Temperature": 61,
         "ClockInfo": 1410,
         "CurrentClocksThrottleReasons": 0x1 | 0x4 | 0x40,
-        "RemappedRows": (2, 1, False, False),
         "TotalEccErrors": 7,
     }
-    gpu = nvml(monkeypatch, **told)
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(values))
+    gpu = Nvml("GPU-1")
     assert gpu.board(serial=False).model_dump() == {"uuid": "GPU-1", "pci_bus": "00000000:1B:00.0", "serial": None}
     assert gpu.board(serial=True).serial == "123"
     sample = gpu.sample()
     assert (sample.power, sample.power_limit, sample.temperature, sample.sm_clock) == (612.4, 700.0, 61, 1410)
-    assert (sample.ecc_corrected, sample.remapped_corrected, sample.remapped_uncorrected) == (7, 2, 1)
+    assert (sample.ecc_corrected, sample.remapped_corrected) == (7, None), "this board has no remapped rows"
     assert sample.throttled == ("power cap", "hardware thermal slowdown")
     watch = Watch(gpu)
     watch.stop()
@@ -343,7 +332,7 @@ def test_no_nvml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(ToolMissing, match=r"^no NVML: pynvml is not installed: .*nvidia-ml-py"):
         Nvml("GPU-1")
-    broken = fake_nvml()
+    broken = fake_nvml({})
     broken.nvmlInit = not_supported
     monkeypatch.setitem(sys.modules, "pynvml", broken)
     with pytest.raises(ToolMissing, match=r"^no NVML: Not Supported$"):

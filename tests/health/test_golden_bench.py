@@ -216,30 +216,6 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
     assert turn.wrong_by_sm == {str(sm): SHAPE.groups for sm in range(SMS)}
 
 
-NAMES = "slow", "quick", "quicker"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bench", [(True, [replace(DRAWN[0], name=name) for name in NAMES])], indirect=True)
-def test_kinds_that_take_long_to_prepare_come_rarely(bench: GoldenBench, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A set takes 3.2 ms: what takes 32 to prepare, twice that or not counted, comes as rarely."""
-    monkeypatch.setattr(golden, "TIMES_PREPARED", 2)
-    for step in ("_launch", "_draw", "_evaluate"):
-        monkeypatch.setattr(bench, step, lambda *_: None)
-    monkeypatch.setattr(bench._drawn, "fold", lambda *_: None)
-    came, milliseconds = list[str](), dict(zip(NAMES, (32.0, 3.2, 0.0), strict=True))
-    for _ in range(200):
-        operands = bench._begun(bench._sets[0])
-        kind = operands.source.kind
-        assert kind
-        came.append(kind.name)
-        monkeypatch.setattr(gpu.cupy.cuda, "get_elapsed_time", lambda began, ended: milliseconds[came[-1]])
-        bench._read_outcome(operands)
-    assert came[:3] == list(NAMES)
-    spent = [came.count(name) * max(3.2, 2 * milliseconds[name]) for name in NAMES]
-    assert max(spent) - min(spent) < 64
-
-
 FAULTY = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
 
 
