@@ -18,12 +18,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from accprobe.build.golden import GoldenShape, Planted, golden_shape
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from emulated_golden import Planted, planted_source
+
+from accprobe.build.golden import GoldenShape, golden_shape
 from accprobe.devices.cuda import CudaDevice
 from accprobe.errors import ToolMissing
 from accprobe.health.check import trusted
@@ -123,7 +129,8 @@ def planted_found(device: CudaDevice, unit: str, shape: GoldenShape, model: Any)
     """A kernel that errs on SM 17: found when, named how, shrunk to what."""
     low = shape.inst.a.ignored_low_bits
     planted = Planted(sm=17, thread=37, register=5, bit=3, word=2, mask=0xFF << low, a=0x39 << low, b=0xBB << low)
-    bench = GoldenBench(device, shape.inst, model, 1, shape, planted)
+    with patch("accprobe.health.golden.golden_source", partial(planted_source, planted=planted)):
+        bench = GoldenBench(device, shape.inst, model, 1, shape)
     started, dots = time.monotonic(), 0
     while time.monotonic() - started < A_MINUTE:
         turn = bench.turn(1.0)

@@ -6,7 +6,7 @@
 //   TEAMS          groups of threads in a block that compute a chain each; GROUP_THREADS: threads of one
 //   TILES_M, TILES_N  tiles of the instruction that a group computes side by side
 //   ADDENDS        1 where a chain begins with C, one of each row and the same in all columns; 0 where it begins with zero
-//   PLANTED_…      where a kernel errs on purpose; see `plant`
+//   PLANTED_…      where a kernel errs on purpose, from tests and benchmarks; see `plant`
 //
 // A chain is numbered i * STEPS + j; its results are [ROWS, COLUMNS] of a matrix product of CHAIN * K, at (i * ROWS, j * COLUMNS) of
 // all chains' [STEPS * ROWS, STEPS * COLUMNS].

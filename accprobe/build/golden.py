@@ -85,32 +85,12 @@ def golden_shape(inst: Instruction) -> GoldenShape:
     return GoldenShape(inst, steps=8, chain=4, groups=8 * wide, tiles_m=64 // inst.m // wide, tiles_n=8 // wide)
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A planted error, by which accprobe tests its kernels: a flipped bit in one register of one thread of one SM.
-
-    It occurs in the last instruction of a chain, if word number `word` of A, masked by `mask`, equals a, and the word of B that
-    it is multiplied by, masked by `mask`, equals b. A sparse A must have elements of 8 or 16 bits.
-    """
-
-    sm: int
-    thread: int
-    register: int
-    bit: int
-    word: int
-    mask: int
-    a: int
-    b: int
-
-
-def golden_source(shape: GoldenShape, planted: Planted | None = None) -> str:
+def golden_source(shape: GoldenShape) -> str:
     """Return the complete CUDA C++. Raises AccprobeError if the instruction has no probe."""
     inst = shape.inst
     probe = probe_of(inst)
     values = {"STEPS": shape.steps, "CHAIN": shape.chain, "TEAMS": shape.groups, "GROUP_THREADS": shape.group_threads}
     values |= {"TILES_M": shape.tiles_m, "TILES_N": shape.tiles_n, "ADDENDS": int(shape.addends)}
-    if planted:
-        values |= {f"PLANTED_{name.upper()}": value for name, value in vars(planted).items()}
     defines = "".join(f"#define {name} {value}\n" for name, value in values.items())
     if inst.family.warps > 1:
         defines += f"#define MULTIPLY_CHAIN({wgmma_chain(inst, registers(inst), shape.chain, shape.threads, shape.addends)}\n"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accprobe.build import cache, compiler
-from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
+from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, golden_shape, golden_source
 from accprobe.devices.protocol import OnGpu
 from accprobe.errors import DeviceError
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator, evaluator_name
@@ -95,9 +95,9 @@ class _Key(NamedTuple):
 class _Program:
     """The kernels of one shape. steps: the tiles of the chain that begins at each step, [steps, chain]."""
 
-    def __init__(self, cupy: Any, shape: GoldenShape, target: str, planted: Planted | None) -> None:
+    def __init__(self, cupy: Any, shape: GoldenShape, target: str) -> None:
         self.shape = shape
-        cubin = compiler.compile_source(golden_source(shape, planted), target, shape.inst.name)
+        cubin = compiler.compile_source(golden_source(shape), target, shape.inst.name)
         module = cupy.RawModule(path=str(cubin.path))
         self.golden, self.fold = module.get_function("golden"), module.get_function("fold_words")
         self.golden.max_dynamic_shared_size_bytes = shape.shared_bytes
@@ -147,17 +147,9 @@ def prepare_golden(device: OnGpu, models: Mapping[Instruction, DotModel]) -> Non
 
 
 class GoldenBench:
-    """A `UnitBench` at full load. planted: a deliberate error, with which accprobe tests itself."""
+    """A `UnitBench` at full load."""
 
-    def __init__(
-        self,
-        device: OnGpu,
-        inst: Instruction,
-        model: DotModel,
-        seed: int,
-        shape: GoldenShape | None = None,
-        planted: Planted | None = None,
-    ) -> None:
+    def __init__(self, device: OnGpu, inst: Instruction, model: DotModel, seed: int, shape: GoldenShape | None = None) -> None:
         self._device, self.inst, self._model, self.instruction = device, inst, model, inst.name
         shape = shape or golden_shape(inst)
         self.chain = shape.chain
@@ -167,7 +159,7 @@ class GoldenBench:
             self._sms: int = cupy.cuda.Device().attributes["MultiProcessorCount"]
             self._evaluator = Evaluator(cupy, inst.stored, model, device.architecture, chained=True)
             self._drawing = Drawing(cupy, inst.stored, device.architecture, seed)
-            self._drawn, self._made = (_Program(cupy, each, device.architecture, planted) for each in (shape, singly(shape)))
+            self._drawn, self._made = (_Program(cupy, each, device.architecture) for each in (shape, singly(shape)))
             self._stream, self._copies = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             with self._stream:
                 every = [cupy.asarray(x) for x in (layouts(inst).metadata, layouts(inst).stored)] if inst.sparse else []

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_golden import compiled_for_cpu, pointer
+from emulated_golden import Planted, compiled_for_cpu, pointer
 
 from accprobe.build import compiler, toolchain
-from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, Planted, golden_shape, golden_source
+from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, golden_shape, golden_source
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.health.golden import NOWHERE, STRIDE
 from accprobe.health.operand_batches import cell, singly

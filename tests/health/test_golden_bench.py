@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_golden import compiled_for_cpu, pointer
+from emulated_golden import Planted, compiled_for_cpu, pointer
 
-from accprobe.build.golden import GoldenShape, Planted, golden_shape
+from accprobe.build.golden import GoldenShape, golden_shape
 from accprobe.devices.simulated import simulated_device
 from accprobe.health import golden
 from accprobe.health.golden import GoldenBench
@@ -149,7 +149,7 @@ def gpu() -> Gpu:
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
     monkeypatch.setattr(golden, "Evaluator", OnCpu)
     monkeypatch.setattr(golden, "Drawing", OnCpu)
-    monkeypatch.setattr(golden, "golden_source", lambda shape, planted=None: str(gpu.shapes.index(shape)))
+    monkeypatch.setattr(golden, "golden_source", lambda shape: str(gpu.shapes.index(shape)))
     monkeypatch.setattr(golden.compiler, "compile_source", lambda source, *_: SimpleNamespace(path=source))
     monkeypatch.setattr(golden, "FIRST_ROUNDS", SHAPE.chains)
     monkeypatch.setattr(golden, "TIMES_PREPARED", 1)

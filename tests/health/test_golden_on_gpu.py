@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+from emulated_golden import Planted, planted_source
 from marks import only_on_a_gpu
 
-from accprobe.build.golden import Planted, golden_shape
 from accprobe.devices.cuda import CudaDevice
 from accprobe.health.golden import GoldenBench
 from accprobe.health.outcome import SmPlace
@@ -26,11 +28,12 @@ def test_no_word_differs_on_any_sm(h200: CudaDevice, unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["bf16", "fp8-sparse"])
-def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice, unit: str) -> None:
+def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     models = named_models("h200")
     inst = chosen(h200, models)[unit]
     planted = Planted(sm=17, thread=37, register=5, bit=3, word=2, mask=0x1F, a=0x11, b=0x0A)
-    faulty = GoldenBench(h200, inst, models[inst], 0, golden_shape(inst), planted)
+    monkeypatch.setattr("accprobe.health.golden.golden_source", partial(planted_source, planted=planted))
+    faulty = GoldenBench(h200, inst, models[inst], 0)
     turn = faulty.turn(10.0)
     assert list(turn.wrong_by_sm) == ["17"]
     seen = turn.seen[0]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compiled import WHOLE_BLOCKS, library
 
-from accprobe.build.golden import GoldenShape, Planted, golden_source
+from accprobe.build.golden import GoldenShape, golden_source
 
 HEADER = Path(__file__).with_suffix(".h")
 CUDA_WORDS = """
@@ -58,10 +59,34 @@ extern "C" void run(unsigned blocks, const Word* a, const Word* b, const unsigne
 """
 
 
+@dataclass(frozen=True)
+class Planted:
+    """A planted error, a flipped bit in one register of one thread of one SM.
+
+    It occurs in the last instruction of a chain, if word number `word` of A, masked by `mask`, equals a, and the word of B that
+    it is multiplied by, masked by `mask`, equals b. A sparse A must have elements of 8 or 16 bits.
+    """
+
+    sm: int
+    thread: int
+    register: int
+    bit: int
+    word: int
+    mask: int
+    a: int
+    b: int
+
+
+def planted_source(shape: GoldenShape, planted: Planted | None) -> str:
+    """Return the CUDA C++ of the kernel with that error."""
+    errors = vars(planted) if planted else {}
+    return "".join(f"#define PLANTED_{name.upper()} {value}\n" for name, value in errors.items()) + golden_source(shape)
+
+
 def compiled_for_cpu(shape: GoldenShape, planted: Planted | None = None) -> ctypes.CDLL:
     """Return the library with the functions `run` and `run_fold`."""
     inst = shape.inst
-    text = re.sub(r"#define MULTIPLY.*\n", "", golden_source(shape, planted))
+    text = re.sub(r"#define MULTIPLY.*\n", "", planted_source(shape, planted))
     shared = f"static Word shared[{shape.shared_bytes} / sizeof(Word)]; shared_base = shared;"
     text = re.sub(r"extern __shared__.*?;", shared, text)
     text = re.sub(r'asm volatile\("mov[^;]*;"[^;]*;', "sm = blockIdx.x;", text)
