@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
+
+from accprobe.sweep import masks, prediction
+from accprobe.sweep.configurations import DTYPES, Configuration
 
 pytestmark = pytest.mark.skipif(not (find_spec("triton") and find_spec("torch")), reason="needs triton and torch")
 
@@ -61,37 +63,8 @@ def interpreted() -> list[Any]:
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=["-".join(map(str, case)) for case in CASES])
 def test_each_result_is_the_exact_sum_masked(interpreted: list[Any], number: int) -> None:
-    from accprobe.sweep.configurations import DTYPES
-    from accprobe.sweep.masks import draw_matrices
-
     name, kind, cut = CASES[number]
-    dtype = DTYPES[name]
-    a, b = draw_matrices(kind, dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]
-    rows, columns = ([[Fraction(float(v)) for v in row] for row in dtype.format.values(x)] for x in (a, b))
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            products = [x * y for x, y in zip(row, column, strict=True)]
-            assert interpreted[number][i][j] == _expected(products, cut)
-
-
-def _expected(products: list[Fraction], cut: int) -> int:
-    """The pattern of the two blocks' masked sums, added; all are exact, so f64 holds them."""
-    total = Fraction(0)
-    for block in (products[:64], products[64:]):
-        total += _masked(sum(block), cut)
-    single = np.float32(float(total))
-    assert Fraction(float(single)) == total
-    return int(single.view(np.int32))
-
-
-def _masked(exact: Fraction, cut: int) -> Fraction:
-    """Towards zero, to a multiple of 2^cut units in the last place of f32."""
-    if not exact:
-        return exact
-    exponent = 0
-    while abs(exact) >= Fraction(2) ** (exponent + 1):
-        exponent += 1
-    while abs(exact) < Fraction(2) ** exponent:
-        exponent -= 1
-    step = Fraction(2) ** (exponent - 23 + cut)
-    return (1 if exact > 0 else -1) * int(abs(exact) / step) * step
+    config = Configuration(DTYPES[name], 64, 4)
+    operands = masks.draw_matrices(kind, config.dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]
+    expected = masks.totals(prediction.exact_partials(config, operands))[cut]
+    assert interpreted[number] == expected.view(np.int32).tolist()
