@@ -151,10 +151,10 @@ class _Block:
 class RegisterValues:
     """The numbered values of a function. actions: by line, of lines that make known values. inputs: by value, its inputs in the
     order of the operands; with a predicate, the previous value of the register is the last input. The only input of a matrix
-    instruction is the accumulator of its run; a register at the start of a block has one input for each preceding block. sums:
-    values of additions of two or more known values, the previous one of a predicated register included. runs: by matrix
-    instruction, the first of its run (instructions of a block that pass one accumulator on) and how many precede it. undecided:
-    matrix instructions for which a predicate decides whether they add C.
+    instruction is the first register of C; a register at the start of a block has one input for each preceding block. sums:
+    values of additions of two or more known values, the previous one of a predicated register included. accumulated: by matrix
+    instruction, the value of the first register of C. undecided: matrix instructions for which a predicate decides whether they
+    add C.
     """
 
     def __init__(self, function: Function) -> None:
@@ -163,7 +163,7 @@ class RegisterValues:
         self.actions: dict[int, Action] = {}
         self.inputs: dict[int, tuple[int, ...]] = {}
         self.sums: list[int] = []
-        self.runs: dict[int, tuple[int, int]] = {}
+        self.accumulated: dict[int, int] = {}
         self.undecided: set[int] = set()
         self._targets = first_written(function)
         self._blocks = [self._number(block) for block in range(len(self.flow.blocks))]
@@ -189,7 +189,11 @@ class RegisterValues:
             if target < 0:
                 continue
             if action == "matrix":
-                inputs = [self._accumulated(index, operands, block)] * width
+                c, undecided = addend(line.opcode, operands)
+                if undecided:
+                    self.undecided.add(index)
+                inputs = [block.values([c], 0)] * width
+                self.accumulated[index] = inputs[0][0]
             else:
                 read = [register_number(operand) for operand in operands[sources]]
                 if action == "add" and None in read:
@@ -199,19 +203,6 @@ class RegisterValues:
                 inputs = [(*before, block.value(register)) for register, before in enumerate(inputs, target)]
             self._write(index, action, inputs, block)
         return block
-
-    def _accumulated(self, index: int, operands: list[str], block: _Block) -> tuple[int, ...]:
-        """Record the run of matrix instructions to which a line belongs; return the value to which the run adds."""
-        line = self.function.lines[index]
-        c, undecided = addend(line.opcode, operands)
-        value = UNKNOWN_VALUE if c is None else block.value(c)
-        head, count = self.runs.get(line_of(value), (-1, -1))
-        if head < 0 or line.guard or undecided or head in self.undecided or self.function.lines[head].guard:
-            head, count = index, -1
-        self.runs[index] = head, count + 1
-        if undecided:
-            self.undecided.add(index)
-        return (value,) if head == index else self.inputs[first_value(head)][:1]
 
     def _write(self, index: int, action: Action, inputs: list[tuple[int, ...]], block: _Block) -> None:
         """Number the values that a line writes, one for each tuple of inputs."""

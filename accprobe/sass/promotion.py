@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from accprobe.sass.dataflow import RegisterValues, Solution, first_value, line_of
+from accprobe.sass.dataflow import RegisterValues, Solution, line_of
 from accprobe.sass.flow import Flow
 from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
@@ -104,37 +104,30 @@ _NO_FLOW = "the disassembler does not know where some jump leads"
 
 
 class _Analysis:
-    """The partial sums of one function along its control flow. runs: by its first line, the lines of matrix instructions of one
-    block that pass one accumulator on.
-    """
+    """The partial sums of one function along its control flow."""
 
     def __init__(self, values: RegisterValues) -> None:
         self._values = values
         self._function, self._flow = values.function, values.flow
-        self._runs: dict[int, list[int]] = {}
-        for index, (head, _) in values.runs.items():
-            self._runs.setdefault(head, []).append(index)
 
     def chains(self) -> list[Chain]:
         values, groups = self._values, _Groups()
-        begun = {head: values.inputs[first_value(head)][0] for head in self._runs}
         added = {value: values.sources(value) for value in values.sums}
-        wanted = chain.from_iterable((begun.values(), *added.values()))
+        wanted = chain.from_iterable((values.accumulated.values(), *added.values()))
         solution = Solution(values, self._make, _join, _widen, wanted)
         longest: dict[int, int] = {}
-        for head, members in self._runs.items():
-            before = solution.get(begun[head])
-            groups.join(head, {values.runs[maker][0] for maker in before.makers} if before else ())
-            most = max(values.runs[index][1] for index in members) + 1
-            longest[head] = min((before.most if before else 0) + most, UNBOUNDED)
+        for index, value in values.accumulated.items():
+            before = solution.get(value)
+            groups.join(index, before.makers if before else ())
+            longest[index] = min((before.most if before else 0) + 1, UNBOUNDED)
         promotions: dict[int, dict[PartialPlace, Partial]] = {}
         for value, sources in added.items():
             for source, partial in _promoted({source: known for source in sources if (known := solution.get(source))}):
                 for maker in partial.makers:
-                    promotions.setdefault(groups.root(values.runs[maker][0]), {})[line_of(value), source] = partial
+                    promotions.setdefault(groups.root(maker), {})[line_of(value), source] = partial
         return [
-            self._chain(heads, max(longest[head] for head in heads), promotions.get(groups.root(heads[0]), {}))
-            for heads in groups.sorted()
+            self._chain(members, max(longest[index] for index in members), promotions.get(groups.root(members[0]), {}))
+            for members in groups.sorted()
         ]
 
     def _make(self, index: int, place: int, inputs: list[Partial | None]) -> Partial | None:
@@ -153,15 +146,13 @@ class _Analysis:
         return _join(inputs[-1], value) if guarded else value
 
     def _product(self, index: int, place: int, before: Partial | None) -> Partial:
-        count = 1 + self._values.runs[index][1]
         least, most = (before.least, before.most) if before else (0, 0)
         if index in self._values.undecided:
             least = 0
-        return Partial(least + count, min(most + count, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
+        return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
 
-    def _chain(self, heads: list[int], longest: int, ended: dict[PartialPlace, Partial]) -> Chain:
+    def _chain(self, members: list[int], longest: int, ended: dict[PartialPlace, Partial]) -> Chain:
         function, flow = self._function, self._flow
-        members = sorted(chain.from_iterable(self._runs[head] for head in heads))
         among = frozenset(members)
         counted = _counted(function, members)
         sizes = {parse(opcode).k for opcode, _ in counted}
