@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accprobe.composites.steps import composite_words
+from accprobe.composites.steps import compute_composite
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.records import function_words
@@ -152,7 +152,7 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, options: Mappin
     words = _patterns(x, FORMATS[row.a], "x")
     words = np.ascontiguousarray(words.T if first else words.reshape(shape))
     if row.composite is not None:
-        d = composite_words(row, model, words, targets)
+        d = compute_composite(row, model, words, targets)
         one_value = row.composite.rows is not None
         return library_of(x).operand("d", d.reshape(_reduced_shape(d, row.k, one_value)), FORMATS[row.out])
     if targets is not None:

@@ -8,7 +8,7 @@ from functools import cache
 from accprobe.errors import UnknownName
 from accprobe.isa import architectures
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.model import published as known_models
+from accprobe.model import published
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.report.published import recorded_of
 from accprobe.report.rows import Row
@@ -60,7 +60,7 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
         return None
     if measured := _measured(name).get(matrix.kind):
         known, sizes = measured
-        return replace(known, source=known.source + _elsewhere(matrix.n, sizes))
+        return replace(known, source=known.source + _describe_other_sizes(matrix.n, sizes))
     return _published(name).get(matrix.kind)
 
 
@@ -75,10 +75,10 @@ def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
     sizes: dict[Kind, set[int]] = {}
     for name, report in recorded_of(architectures.get(architecture).target).items():
         for row in report.measured:
-            if known := _of_row(row):
+            if known := _read_accumulator(row):
                 kind = opcodes.parse(row.opcodes[0]).kind
                 _keep_fewest(found, kind, known)
-                sources.setdefault(kind, {})[name] = f"{known_models.article(report.device.name)} {report.device.name}"
+                sources.setdefault(kind, {})[name] = f"{published.article(report.device.name)} {report.device.name}"
                 sizes.setdefault(kind, set()).add(row.instruction.n)
     return {kind: (replace(known, source=_measured_on(sources[kind])), sizes[kind]) for kind, known in found.items()}
 
@@ -88,12 +88,13 @@ def _measured_on(devices: dict[str, str]) -> str:
     return f"measured on {' and '.join(devices.values())} (report{'s' * (len(devices) > 1)} {', '.join(devices)})"
 
 
-def _elsewhere(n: int, measured: set[int]) -> str:
+def _describe_other_sizes(n: int, measured: set[int]) -> str:
+    """Return ", at n = 64 and 256, not at 8"; "" if n was measured, or the opcode has none."""
     known = " and ".join(map(str, sorted(measured)))
     return f", at n = {known}, not at {n}" if n and n not in measured else ""
 
 
-def _of_row(row: Row) -> Accumulator | None:
+def _read_accumulator(row: Row) -> Accumulator | None:
     """Return the accumulator of a row, without its source."""
     inst, bits, f = row.instruction, row.findings.get("effective_bits"), row.findings.get("alignment_bits")
     native = [opcodes.relation(inst, opcode) == "native" for opcode in row.opcodes]
@@ -107,13 +108,13 @@ def _of_row(row: Row) -> Accumulator | None:
 @cache
 def _published(architecture: str) -> dict[Kind, Accumulator]:
     found: dict[Kind, Accumulator] = {}
-    for name, chip in known_models.CHIPS.items():
+    for name, chip in published.CHIPS.items():
         if architectures.get(chip.architecture).name != architecture:
             continue
-        for inst, known in known_models.known_models(name).items():
+        for inst, known in published.known_models(name).items():
             native = {opcodes.relation(inst, opcode) for opcode in known.lowering.matrix} == {"native"}
             if native and not inst.is_integer:
-                source = known.source.removesuffix(f"; {known_models.MEASURED}")
+                source = known.source.removesuffix(f"; {published.MEASURED}")
                 _keep_fewest(found, opcodes.kind_of(inst), _of_model(known.model, inst.d, source))
     return found
 

@@ -17,10 +17,10 @@ from accprobe.errors import DeviceError
 
 def gpu_count() -> int:
     """Return the number of GPUs that accprobe can use; 0 without a GPU, a driver or cupy."""
-    return 0 if why_no_gpu() else gpus()[0]
+    return 0 if explain_missing_gpu() else gpus()[0]
 
 
-def why_no_gpu() -> str | None:
+def explain_missing_gpu() -> str | None:
     """Return why no GPU can be used, as a short clause; None if one can."""
     count, reason = gpus()
     if count == 0:

@@ -60,7 +60,13 @@ def inventory() -> list[Item]:
     profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[driver.profiler_open()]
     return [
         Item("driver", "running anything on a GPU", driver.version(), install.DRIVER),
-        Item("GPU", "--device gpu", str(gpus) if gpus else None, "`--device sim:NAME` needs none", driver.why_no_gpu() or ""),
+        Item(
+            "GPU",
+            "--device gpu",
+            str(gpus) if gpus else None,
+            "`--device sim:NAME` needs none",
+            driver.explain_missing_gpu() or "",
+        ),
         _processor(),
         Item("cupy", "launching probes", packages["cupy"], install.EITHER_GPU_STACK),
         Item("cuda.core", "compiling probes", packages["cuda_core"], install.EITHER_GPU_STACK),
@@ -80,7 +86,7 @@ def inventory() -> list[Item]:
 def _processor() -> Item:
     """Return the dot product instructions of this processor, by mnemonic."""
     has = ", ".join(each.mnemonic for each in MNEMONICS if not processor.lacking(each))
-    remark = processor.why_no_instruction() or processor.name()
+    remark = processor.explain_missing_instructions() or processor.name()
     return Item("processor", "--device cpu", has or None, "another machine", remark)
 
 

@@ -39,7 +39,7 @@ def lacking(mnemonic: Mnemonic) -> list[str]:
     return [flag for flag in mnemonic.flags if flag not in flags()]
 
 
-def why_no_instruction() -> str | None:
+def explain_missing_instructions() -> str | None:
     """Return why this processor supports no instruction that accprobe knows, as a clause; None if it supports one."""
     if any(not lacking(each) for each in MNEMONICS):
         return None

@@ -100,14 +100,14 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    from accprobe.build.driver import why_no_gpu
-    from accprobe.build.processor import why_no_instruction
+    from accprobe.build.driver import explain_missing_gpu
+    from accprobe.build.processor import explain_missing_instructions
     from accprobe.devices import named_devices
 
     yield from named_devices()
-    if reason := why_no_gpu():
+    if reason := explain_missing_gpu():
         print_message(f"no GPU found: {reason}")
-    if reason := why_no_instruction():
+    if reason := explain_missing_instructions():
         print_message(f"the processor cannot be measured: {reason}")
 
 

@@ -114,8 +114,10 @@ Measure = Callable[[OnReport, Show], object]
 def measure_report(
     measure: Measure, to: Output, counted: Callable[[Report], str], blocks: Callable[[Report], Iterable[Element]]
 ) -> Report:
-    """Return the report that `measure` makes, saved and printed. A signal or the time limit ends the process with the rows so
-    far, an AccprobeError is raised after them. counted: the number of finished rows in words.
+    """Call `measure`, save and print the report that it makes, and return it.
+
+    A signal or the time limit ends the process; an AccprobeError is raised. The rows so far are saved and printed before.
+    counted: describes the number of finished rows. blocks: what is printed.
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | AccprobeError | None = None
@@ -139,7 +141,7 @@ def measure_report(
     if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
         to.print(lambda: blocks(latest[0]), lambda _: latest[0].dumps())
     if isinstance(stop, KeyboardInterrupt):
-        _end_interrupted(counted(latest[0]) if latest else "", to.file, stop)
+        _exit_interrupted(counted(latest[0]) if latest else "", to.file, stop)
     if stop is not None:
         raise stop
     return latest[0]
@@ -147,19 +149,19 @@ def measure_report(
 
 def announce(report: Report) -> None:
     """Print which device replaces a GPU, and why."""
-    from accprobe.build.processor import why_no_instruction
+    from accprobe.build.processor import explain_missing_instructions
 
     missing = f"no GPU found ({report.device.reason})"
     if report.device.kind == "cpu":
         print_message(f"{missing}; measuring the processor, {report.device.name}")
         return
     print_message(f"SIMULATED: {missing}; using {report.device.name}")
-    if report.run.selected and (reason := why_no_instruction()):
+    if report.run.selected and (reason := explain_missing_instructions()):
         print_message(f"the processor is not measured: {reason}")
 
 
-def _end_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
-    """Exit after a signal or a time limit, and print the number of saved results. measured: "2 sweeps", or ""."""
+def _exit_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
+    """Print how many results are saved, and exit. stop: the signal or the time limit. measured: "2 sweeps", or ""."""
     if not measured:
         kept = "nothing was measured yet"
     else:

@@ -125,12 +125,12 @@ def _check_any_measured(report: Report) -> None:
 
 def _profiler(device: str) -> Profiler:
     """Return a function that counts executed opcodes with ncu; it returns none where ncu fails. Raises AccprobeError."""
-    from accprobe.build.driver import why_no_gpu
+    from accprobe.build.driver import explain_missing_gpu
     from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
 
     if device == CPU or device.startswith("sim:"):
         raise AccprobeError(f"--ncu needs a GPU: {device} executes no GPU code")
-    if device in WORDS_ALONE and (reason := why_no_gpu()):
+    if device in WORDS_ALONE and (reason := explain_missing_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
     def query(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:

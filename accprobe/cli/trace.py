@@ -56,7 +56,7 @@ _MAP_HELP = (
 )
 @click.option(
     "--map",
-    "part",
+    "mapping",
     default="",
     metavar="batch=8|…",
     help="Part of each tensor to hash too: batch=8 (the first of 8 sequences), rows=16 (the first 16 rows), token=last (the"

@@ -297,7 +297,7 @@ def rules_of(composite: Composite, fmt: Format) -> Iterator[tuple[Rule, DotModel
         yield Sum("rounded"), ROUNDED_FIRST, "squares rounded"
 
 
-def composite_words(row: ProductRow, model: ProductModel, words: Bits, targets: Any = None) -> Bits:
+def compute_composite(row: ProductRow, model: ProductModel, words: Bits, targets: Any = None) -> Bits:
     """Return the result words of a row of a report for x [rows, K]. Raises AccprobeError if a part has no known model."""
     composite, record, out = COMPOSITES[row.name], row.composite, FORMATS[row.out]
     assert record is not None

@@ -98,10 +98,10 @@ def device_names(wanted: str) -> list[str]:
 
     Raises DeviceError if "all" is none, UnknownName if a GPU is named twice.
     """
-    from accprobe.build.driver import gpu_count, why_no_gpu
+    from accprobe.build.driver import explain_missing_gpu, gpu_count
 
     if wanted == "all":
-        if reason := why_no_gpu():
+        if reason := explain_missing_gpu():
             raise DeviceError(f"there is no GPU: {reason}; --device {STAND_IN} needs none")
         return [f"cuda:{index}" for index in range(gpu_count())]
     names = [name.strip() for name in wanted.split(",")]
@@ -112,13 +112,13 @@ def device_names(wanted: str) -> list[str]:
 
 def _first_gpu(name: str, of_gpus: bool) -> str:
     """Return the device that "auto" or "gpu" means on this machine. Raises DeviceError if "gpu" means none."""
-    from accprobe.build.driver import why_no_gpu
-    from accprobe.build.processor import why_no_instruction
+    from accprobe.build.driver import explain_missing_gpu
+    from accprobe.build.processor import explain_missing_instructions
 
-    reason = why_no_gpu()
+    reason = explain_missing_gpu()
     if reason is None:
         return FIRST_GPU
     if name == "auto":
-        return STAND_IN if of_gpus or why_no_instruction() else CPU
+        return STAND_IN if of_gpus or explain_missing_instructions() else CPU
     hint = "`accprobe doctor` shows what is missing, and --device sim:NAME shows published models without a GPU"
     raise DeviceError(f"there is no GPU to measure: {reason}; {hint}")

@@ -38,7 +38,7 @@ class CpuDevice(Device):
     pure = False
 
     def __init__(self) -> None:
-        if reason := processor.why_no_instruction():
+        if reason := processor.explain_missing_instructions():
             raise DeviceError(f"cpu cannot be measured: {reason}; --device sim:NAME shows published models of GPUs")
         self.name, self.architecture = processor.name(), processor.architecture()
         self._refused = _amx_refused() if "amx_tile" in processor.flags() else ""

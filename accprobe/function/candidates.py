@@ -80,7 +80,7 @@ def recognise_function(operands: Bits, results: Bits, operand: Format, result: F
     return best[0]
 
 
-def rounded(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Hypothesis:
+def fit_rounding(name: str, operands: Bits, results: Bits, operand: Format, result: Format) -> Hypothesis:
     """Return the rounding of a reference function that explains most of the sample, field by field."""
     exact = {flushed: exact_values(name, operand, flushed)(operands) for flushed in (False, True)}
     is_nan = np.isnan(exact[False])

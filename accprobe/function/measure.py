@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.candidates import Hypothesis, recognise_function, rounded, sample_words, special_results
+from accprobe.function.candidates import Hypothesis, fit_rounding, recognise_function, sample_words, special_results
 from accprobe.function.fit import infer_table_model
 from accprobe.function.records import measured_row, model_record, table_in_words
 from accprobe.function.reference import exact_values, word_text
@@ -116,7 +116,7 @@ def _explain(
 def _roundings(subject: Subject, function: str, operands: Any, results: Any, request: FunctionRequest) -> Iterator[Hypothesis]:
     if not function and subject.result.is_float:
         return
-    yield rounded(function or "identity", operands, results, subject.operand, subject.result)
+    yield fit_rounding(function or "identity", operands, results, subject.operand, subject.result)
     if function and subject.operand.is_float and subject.result.is_float and not request.tables:
         from accprobe.function.compositions import compositions
 

@@ -173,6 +173,6 @@ def _stand_in(name: str | None, device: Device) -> str:
     """Return why another device stands in for a GPU, "" where none does."""
     if name != "auto" or device.kind not in ("simulated", "cpu"):
         return ""
-    from accprobe.build.driver import why_no_gpu
+    from accprobe.build.driver import explain_missing_gpu
 
-    return why_no_gpu() or ""
+    return explain_missing_gpu() or ""

@@ -19,7 +19,7 @@ from accprobe.evaluate.error_free import plain_product
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model import published as known_models
+from accprobe.model import published
 from accprobe.model.product import chained
 from accprobe.model.tree import DotModel
 from accprobe.sass import opcodes
@@ -53,12 +53,12 @@ class PublishedChain:
 @cache
 def published_chain(target: str, dtype: Dtype, lowering: Lowering) -> PublishedChain | None:
     """Return the chain of the opcode that ran; None if no model of it is published."""
-    chip = next((name for name, each in known_models.CHIPS.items() if each.architecture == target), None)
+    chip = next((name for name, each in published.CHIPS.items() if each.architecture == target), None)
     if chip is None or len(lowering.matrix) != 1:
         return None
     opcode = lowering.matrix[0]
     for operand in dict.fromkeys((dtype.format.name, "f16")):
-        for inst, known in known_models.known_models(chip).items():
+        for inst, known in published.known_models(chip).items():
             if _is(inst, opcode, operand):
                 converted = operand != dtype.format.name
                 return PublishedChain(inst, known.model, _groups(inst, converted), converted, known.source)

@@ -28,7 +28,7 @@ from accprobe.trace.replay import (
     tensor_words,
     terms_of,
 )
-from accprobe.trace.sides import Cause, KeptCalls, OriginSide, both_ways, compared_parts, kernel_names, same_part
+from accprobe.trace.sides import Cause, KeptCalls, OriginSide, are_parts_equal, compared_parts, kernel_names, pair_sides
 
 _REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
@@ -248,13 +248,13 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
         result = call({i: operand.tensor for i, operand in enumerate(operands)})[0]
     except (RuntimeError, TypeError):  # the arguments do not fit operands of other shapes, or another operation
         return None
-    is_cause = same_part(result, left.calls[0].results[0].tensor, right.mapped, left.mapped)
+    is_cause = are_parts_equal(result, left.calls[0].results[0].tensor, right.mapped, left.mapped)
     return Cause("argument", differing, right.replays) if is_cause else None
 
 
 def _cast(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
     """Operations that only one side has, all of them casts."""
-    for name, side, _, other in both_ways(left, right):
+    for name, side, _, other in pair_sides(left, right):
         extra = [x for x in side.operations if x.packet == "aten._to_copy"]
         if extra and [x for x in side.packets if x != "aten._to_copy"] == other.packets:
             types = list(dict.fromkeys(x.outputs[0].dtype for x in extra))
@@ -270,7 +270,7 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
     """Several elementwise operations against one kernel: the side of several is computed with fewer roundings."""
     import torch
 
-    for _, side, name, fused in both_ways(left, right):
+    for _, side, name, fused in pair_sides(left, right):
         if not _can_fuse(side) or fused.value is None or len(side.calls) <= len(fused.operations):
             continue
         wanted = fused.value.tensor
@@ -296,14 +296,14 @@ def _wider(calls: tuple[RecordedCall, ...], dtype: Any) -> Any:
 
     made: dict[int, Any] = {}
 
-    def widened(operand: Operand) -> Any:
+    def widen(operand: Operand) -> Any:
         tensor = made.get(operand.value, operand.tensor)
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
     result: Any = None
     for call in calls:
         keywords = {key: dtype if isinstance(x, torch.dtype) else x for key, x in call.keywords.items()}
-        result = replace(call, keywords=keywords)(dict(enumerate(map(widened, call.operands()))))[-1]
+        result = replace(call, keywords=keywords)(dict(enumerate(map(widen, call.operands()))))[-1]
         made[call.results[-1].value] = result
     return result
 

@@ -45,7 +45,7 @@ IN_PLACE = ("aten.add_.", "aten.mul_.", "aten.div_.", "aten.bernoulli_.")
 def record(
     folder: str | Path,
     *,
-    part: str = "",
+    mapping: str = "",
     save: Sequence[str] = (),
     steps: int | None = None,
     limit: int | None = None,
@@ -54,11 +54,12 @@ def record(
 ) -> Iterator[Recorder]:
     """Record every torch operation that runs inside to a folder.
 
-    part: the part of each tensor that another run has too, such as "batch=8" (see `accprobe.trace.mapping`). save: operations
-    whose operands are saved, by number or by a glob of the module path or name. steps, limit: after how many steps or
-    operations the recording ends. kernels: record kernel names, which is slow. on_open: see `TraceWriter`.
+    mapping: the part of each tensor that another run has too, such as "batch=8" (see `accprobe.trace.mapping`).
+    save: operations whose operands are saved, by number or by a glob of the module path or name.
+    steps, limit: after how many steps or operations the recording ends. kernels: record kernel names, which is slow.
+    on_open: see `TraceWriter`.
     """
-    mapped = part_of(part) if part else None
+    mapped = part_of(mapping) if mapping else None
     writer = create_writer(Path(folder), mapped, on_open)
 
     def keep(operation: TracedOperation) -> bool:
@@ -140,7 +141,7 @@ def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = l
     mapping = mapping or _recorded_mapping(traces[0].part, traces[1].part)
     comparison = compare_traces(*traces, mapping, (str(a), str(b)))
     mapped = comparison.mapping or (WHOLE_RUN, WHOLE_RUN)
-    calls = _saved_calls(a, traces[0], mapped[0]), _saved_calls(b, traces[1], mapped[1])
+    calls = _read_saved_calls(a, traces[0], mapped[0]), _read_saved_calls(b, traces[1], mapped[1])
     found = explain_origins(comparison, calls, on_origin=on_origin)
     for each in found.origins:
         if traces[0].source:
@@ -177,8 +178,8 @@ def _recorded_mapping(first: str, second: str) -> str:
     return first or second
 
 
-def _saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCalls:
-    """Return the operations whose operands a folder has."""
+def _read_saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCalls:
+    """Return the calls whose operands a folder has."""
     path = folder / OPERAND_FILE
     try:
         saved = read_tensors(path) if path.is_file() else {}
@@ -191,14 +192,14 @@ def _saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCall
     @cache
     def call(number: int) -> RecordedCall | None:
         try:
-            return _saved_call(trace.operations[number], saved)
+            return _rebuild_call(trace.operations[number], saved)
         except ValueError as e:
             raise RecordingError(f"{folder}: operation {number} {e}; record the trace again") from None
 
     return KeptCalls(trace, numbers & set(range(len(trace.operations))), call, mapped, from_folder=True)
 
 
-def _saved_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | None:
+def _rebuild_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | None:
     """Return an operation with its saved operands; None where one is missing.
 
     A trace is data of another machine: only functions of tensors are called, such as aten.mm, and the operations of a dropout.

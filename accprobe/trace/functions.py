@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.function.candidates import Hypothesis, recognise_function, rounded
+from accprobe.function.candidates import Hypothesis, fit_rounding, recognise_function
 from accprobe.function.compositions import Library, compositions
 from accprobe.function.reference import FUNCTIONS, errors_in_ulp, exact_values
 from accprobe.gemm.callables.arrays import library_of
@@ -116,7 +116,7 @@ def _function(x: Any, side: OriginSide) -> SideFunction | None:
 
 def _candidates(name: str, words: Bits, results: Bits, operand: Format, result: Format, library: Any) -> Iterator[Hypothesis]:
     """Yield one rounding, functions of the device, and torch's: in f32, and each step rounded to the operand's format."""
-    yield rounded(name, words, results, operand, result)
+    yield fit_rounding(name, words, results, operand, result)
     yield from compositions(name, operand, result, library.device)
     for steps in ("f32", operand.name)[: 1 if operand.name == "f32" else 2]:
         for text, way in _of_torch(steps).list_variants(name):

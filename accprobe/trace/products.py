@@ -13,7 +13,7 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
 from accprobe.trace.replay import RecordedCall, count_differing, same_layout
-from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, both_ways, kernel_names, same_part
+from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, are_parts_equal, kernel_names, pair_sides
 
 POSITIONS: dict[str, tuple[int, int]] = {
     "aten.mm": (0, 1),
@@ -40,7 +40,7 @@ FINDINGS_OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 
 def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
     """Name a product that adds a bias itself, against a product and an addition; verified if both are equal without it."""
-    for name, fused, other, apart in both_ways(left, right):
+    for name, fused, other, apart in pair_sides(left, right):
         if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
             ["aten.mm", "aten.add"],
             ["aten.bmm", "aten.add"],
@@ -53,7 +53,7 @@ def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
         if not fused.calls or not apart.calls:
             return Cause("fusion", text)
         products = [without_bias(each.calls[0], POSITIONS[each.packets[0]]) for each in (fused, apart)]
-        if same_part(products[0], products[1], fused.mapped, apart.mapped):
+        if are_parts_equal(products[0], products[1], fused.mapped, apart.mapped):
             return Cause("fusion", f"{text}; without the bias both are equal", fused.replays and apart.replays)
         return Cause("fusion", f"{text}; the products differ without the bias too")
     return None
@@ -61,7 +61,7 @@ def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
 
 def find_split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
     """Name one product against several products of slices of K, whose results are added."""
-    for name, whole, other, sliced in both_ways(left, right):
+    for name, whole, other, sliced in pair_sides(left, right):
         depths = [_depths(side) for side in (whole, sliced)]
         others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}
         if len(depths[0]) == 1 < len(depths[1]) and sum(depths[1]) == depths[0][0] and others <= {"aten.add", "aten.add_"}:
@@ -104,7 +104,7 @@ def _inferred_cause(left: OriginSide, right: OriginSide) -> Cause | None:
     sides = (left, right)
     if all(POSITIONS[side.packets[0]][0] for side in sides):
         one, other = (without_bias(side.calls[0], POSITIONS[side.packets[0]]) for side in sides)
-        if same_part(one, other, left.mapped, right.mapped):
+        if are_parts_equal(one, other, left.mapped, right.mapped):
             return Cause("order", "without the bias both products are equal: it is added at another place of the sum")
     plans = [PLANS.of(_plan_key(x), product) for x, product in ((left, first), (right, second))]
     found = cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
@@ -239,7 +239,7 @@ def find_fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
 
     def agree(**flags: bool) -> bool:
         first, second = (side.calls[0].under(**flags)()[0] for side in (left, right))
-        return same_part(first, second, left.mapped, right.mapped)
+        return are_parts_equal(first, second, left.mapped, right.mapped)
 
     used = [side.calls[0].flags for side in (left, right)]
     for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32"):

@@ -117,8 +117,8 @@ def kernel_names(left: OriginSide, right: OriginSide) -> str:
     return f" (kernel {names[0]} against {names[1]})" if all(names) and names[0] != names[1] else ""
 
 
-def both_ways(left: OriginSide, right: OriginSide) -> Iterator[tuple[str, OriginSide, str, OriginSide]]:
-    """Yield both sides with their letters, in either order."""
+def pair_sides(left: OriginSide, right: OriginSide) -> Iterator[tuple[str, OriginSide, str, OriginSide]]:
+    """Yield ("A", left, "B", right), then ("B", right, "A", left)."""
     yield "A", left, "B", right
     yield "B", right, "A", left
 
@@ -131,7 +131,7 @@ def compared_parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
     return take_part(x, y, left.mapped), take_part(y, x, right.mapped)
 
 
-def same_part(x: Any, y: Any, of_x: Mapped, of_y: Mapped) -> bool:
+def are_parts_equal(x: Any, y: Any, of_x: Mapped, of_y: Mapped) -> bool:
     """Return whether the compared parts of two tensors have equal bits. of_x, of_y: the parts of their runs."""
     first, second = take_part(x, y, of_x), take_part(y, x, of_y)
     return first.shape == second.shape and not count_differing(first, second)

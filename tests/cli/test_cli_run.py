@@ -152,8 +152,8 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: "there is no NVIDIA driver")
-    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: "Old has no avx512_vnni")
+    monkeypatch.setattr("accprobe.build.driver.explain_missing_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.build.processor.explain_missing_instructions", lambda: "Old has no avx512_vnni")
 
 
 SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
@@ -189,7 +189,7 @@ def test_gpu_means_a_gpu(command: list[str]) -> None:
 
 
 def test_gpu_and_auto_are_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: None)
+    monkeypatch.setattr("accprobe.build.driver.explain_missing_gpu", lambda: None)
     monkeypatch.setattr("accprobe.devices.cuda.CudaDevice", lambda index: f"GPU {index}")
     assert [open_device(name) for name in ("gpu", "auto", "cuda:1")] == ["GPU 0", "GPU 0", "GPU 1"]
 
@@ -257,7 +257,7 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     inst = parse("VPDPBUSDS")
-    monkeypatch.setattr("accprobe.build.processor.why_no_instruction", lambda: None)
+    monkeypatch.setattr("accprobe.build.processor.explain_missing_instructions", lambda: None)
     planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
     path = tmp_path / "r.json"
     result = invoke("run", "--jobs", "1", "-o", str(path), columns=160)

@@ -19,7 +19,7 @@ from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
 from accprobe.survey.row import Surveyor
 
-here = pytest.mark.skipif(bool(processor.why_no_instruction()), reason="it has no dot products")
+here = pytest.mark.skipif(bool(processor.explain_missing_instructions()), reason="it has no dot products")
 
 
 def one_chain(inst: Instruction) -> DotModel:
@@ -140,7 +140,7 @@ def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.Mon
         open_device("cpu")
     assert str(told.value) == sentence
     monkeypatch.setattr(processor, "architecture", lambda: "riscv64")
-    assert processor.why_no_instruction() == "accprobe knows no dot product of a processor of riscv64"
+    assert processor.explain_missing_instructions() == "accprobe knows no dot product of a processor of riscv64"
 
 
 def test_what_is_about_gpus_takes_no_processor() -> None:

@@ -31,7 +31,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 
 def test_no_driver(told: list[object]) -> None:
     assert driver.gpu_count() == 0
-    assert driver.why_no_gpu() == "there is no NVIDIA driver"
+    assert driver.explain_missing_gpu() == "there is no NVIDIA driver"
     with pytest.raises(DeviceError, match=r"cuda:0 cannot be opened: there is no NVIDIA driver"):
         open_device("cuda:0")
 
@@ -41,7 +41,7 @@ def test_no_cupy(told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert driver.gpu_count() == 0
-    assert "install -e '.[cuda13]' in accprobe's checkout" in str(driver.why_no_gpu())
+    assert "install -e '.[cuda13]' in accprobe's checkout" in str(driver.explain_missing_gpu())
     with pytest.raises(ToolMissing, match="pip install"):
         open_device("cuda:0")
 

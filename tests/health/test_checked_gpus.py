@@ -279,7 +279,7 @@ def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match=r"there is no GPU: .*; --device sim:h100 needs none"):
         devices.device_names("all")
     monkeypatch.setattr("accprobe.build.driver.gpu_count", lambda: 3)
-    monkeypatch.setattr("accprobe.build.driver.why_no_gpu", lambda: None)
+    monkeypatch.setattr("accprobe.build.driver.explain_missing_gpu", lambda: None)
     assert devices.device_names("all") == ["cuda:0", "cuda:1", "cuda:2"]
 
 

@@ -9,7 +9,7 @@ from _pytest.mark import ParameterSet
 
 from accprobe.build import driver
 
-NO_GPU = driver.why_no_gpu()
+NO_GPU = driver.explain_missing_gpu()
 only_on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=str(NO_GPU))]
 
 

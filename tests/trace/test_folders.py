@@ -59,7 +59,7 @@ def test_arguments_are_recorded_without_paths_and_addresses(tmp_path: Path) -> N
 
 
 def test_the_first_of_a_batch_is_compared(tmp_path: Path) -> None:
-    one, eight = recorded(tmp_path / "one"), recorded(tmp_path / "eight", 8, part="batch=8")
+    one, eight = recorded(tmp_path / "one"), recorded(tmp_path / "eight", 8, mapping="batch=8")
     found = compare_folders(one, eight).comparison
     assert str(found.mapping and found.mapping[1]) == "batch=8"
     assert found.equal or [x.module for x in found.origins] == ["0"]  # by the processor, one row may be summed otherwise

@@ -55,7 +55,7 @@ x, whole_up, whole_down = torch.randn(8, 256), torch.randn(512, 256), torch.rand
 for kind, ranks in [("c10d", 1), ("functional", 1)][2 * rank :] + [("c10d", 2), ("functional", 2)]:
     size = 512 // ranks
     up, down = whole_up[rank * size :][:size].clone(), whole_down[:, rank * size :][:, :size].clone()
-    with accprobe.trace.record(f"{folder}/{kind}/{ranks}.{rank}", part="shard=1/2" if ranks == 1 else ""):
+    with accprobe.trace.record(f"{folder}/{kind}/{ranks}.{rank}", mapping="shard=1/2" if ranks == 1 else ""):
         y = torch.relu(x @ up.t()) @ down.t()
         if ranks == 2 and kind == "c10d":
             dist.all_reduce(y)
