@@ -7,6 +7,8 @@ from typing import Any
 
 from fakes import report_data
 
+from accprobe.gemm.blackbox import Spec
+from accprobe.gemm.findings import plan_findings
 from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import product_json
 from accprobe.model.product import Merged, Node, ProductModel, Scales, addition, in_chunks
@@ -46,31 +48,9 @@ def product_data(model: ProductModel | None = None, name: str = "torch:mm", **ch
     """Return a confirmed row of 16 × 8 elements with one model, as JSON values; `findings` are added."""
     model = model or product_model()
     found = changes.pop("findings", {})
-    slices = model.tree.parts if isinstance(model.tree, Merged) and isinstance(model.tree.parts[0], Merged) else ()
-    if isinstance(model.tree, Merged) and model.tree.kept:
-        slices = model.tree.parts
-    chunks = slices[0] if slices else model.tree
-    promote = chunks.parts[0].stop if isinstance(chunks, Merged) else None  # type: ignore[union-attr]
-    arithmetic = model.step.root.arithmetic
-    assert isinstance(arithmetic, FloatArithmetic)
-    values: dict[str, Any] = {
-        "repeatable": "yes",
-        "same_everywhere": "yes",
-        "order": "chain",
-        "products_per_sum": model.step.products,
-        "effective_bits": arithmetic.result_bits,
-        "alignment_bits": arithmetic.alignment_bits,
-        "result_bits": arithmetic.result_bits,
-        "sum_rounding": "RZ",
-        "promote_every": promote,
-        **({"promotion_format": "f32", "promotion_rounding": "RNE"} if promote else {}),
-        "split_k": len(slices) or 1,
-        "result_rounding": "RNE",
-    }
-    if slices:
-        kept = model.tree.kept.name if isinstance(model.tree, Merged) and model.tree.kept else "f32"
-        sizes = ", ".join([str(model.k // len(slices))] * len(slices))
-        values |= {"slice_sizes": sizes, "partial_format": kept, "reduction_order": "forward"}
+    spec = Spec(16, 8, model.k, model.a, model.b, model.result, model.scales and model.scales.of)
+    values = {"repeatable": "yes", "same_everywhere": "yes"}
+    values |= {name: finding.value for name, finding in plan_findings(spec, model) if name != "instruction"}
     findings = {"each_product_once": {"value": "yes", "bound": "exact", "note": f"{model.k} of {model.k}"}}
     findings |= {key: {"value": value, "bound": "exact"} for key, value in values.items()}
     region = {

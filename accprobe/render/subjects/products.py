@@ -335,13 +335,10 @@ def _multiplication(found: FindingsByName, model: ProductModel) -> str:
     rounded = found.get("product_bits")
     if rounded is not None and rounded.value is not None:
         return f"each rounded to {found_words(found, 'product_bits')} bits first"
-    root = model.step.root
-    if root.children:
-        how = "a multiply and then an add"
-    else:
-        assert isinstance(root.arithmetic, FloatArithmetic)
-        exact = model.a.mantissa_bits + model.b.mantissa_bits + 1 <= root.arithmetic.result_bits
-        how = "multiply-adds (fused or not: products are exact)" if exact else "fused multiply-adds"
+    arithmetic = model.step.root.arithmetic
+    assert isinstance(arithmetic, FloatArithmetic)
+    exact = model.a.mantissa_bits + model.b.mantissa_bits + 1 <= arithmetic.result_bits
+    how = "multiply-adds (fused or not: products are exact)" if exact else "fused multiply-adds"
     finding, single = ("products_per_sum", "1") if rounded is None else ("product_bits", "none")
     return found_words(found, finding).replace(single, how, 1)
 
