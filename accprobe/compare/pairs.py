@@ -103,7 +103,10 @@ ONCE = "each_product_once"
 # Fields of a claim that are not findings.
 STATUS, REGIONS, DIGEST = "status", "regions", "digest"
 
-_OF_PRODUCTS = (STATUS, REGIONS, *PRODUCT_FINDINGS)
+# Steps around the sums of a product or a composite.
+OUTER_STEPS = ("epilogue", "result", "functions", "moments", "eps", "rows")
+
+_OF_PRODUCTS = (STATUS, REGIONS, *(name for name in PRODUCT_FINDINGS if name not in OUTER_STEPS), *OUTER_STEPS)
 COMPARED_FIELDS: dict[str, tuple[str, ...]] = {
     "instruction": tuple(dict.fromkeys([*FEATURES, *finding_names()])),
     "product": _OF_PRODUCTS,
@@ -185,6 +188,8 @@ def shown(row: AnyClaim, field: str, part: Part | None = None) -> str:
         return ran_as(row)
     if field == REGIONS and isinstance(row, ProductRow):
         return "; ".join(region.where for region in row.regions) or "none"
+    if field in OUTER_STEPS and isinstance(row, ProductRow):
+        return _steps(row).get(field, "")
     if field in (STATUS, "computes", DIGEST):
         return str(getattr(row, field, ""))
     if field == "unstable" and isinstance(row, Row):
@@ -212,7 +217,7 @@ def _differences(a: AnyClaim, b: AnyClaim, fields: Sequence[str]) -> Iterator[Di
     for field in fields:
         if (verdict := _claim_verdict(a, b, field)) is not None:
             yield _difference(field, verdict, a, b)
-        for where, of_a, of_b in _matched(a.parts, b.parts):
+        for where, of_a, of_b in () if field in OUTER_STEPS else _matched(a.parts, b.parts):
             if (verdict := _part_verdict(a, b, of_a, of_b, field, "order" in fields)) is not None:
                 yield _difference(field, verdict, a, b, where, of_a, of_b)
 
@@ -229,11 +234,14 @@ def _difference(
     means = ""
     if isinstance(a, Row) and isinstance(b, Row):
         means = meaning(field, a, b) if verdict == "changed" else UNDECIDED
-    return Difference(field, verdict, shown(a, field, of_a) or NOT_KNOWN, shown(b, field, of_b) or NOT_KNOWN, means, where)
+    missing = "none" if field in OUTER_STEPS else NOT_KNOWN
+    return Difference(field, verdict, shown(a, field, of_a) or missing, shown(b, field, of_b) or missing, means, where)
 
 
 def _claim_verdict(a: AnyClaim, b: AnyClaim, field: str) -> FieldVerdict | None:
     """Return the verdict of a field that is no finding; only the opcodes of a simulated side are compared."""
+    if field in OUTER_STEPS and isinstance(a, ProductRow) and isinstance(b, ProductRow):
+        return _step_verdict(a, b, field)
     record = parsed(field).record
     if not (record and record.of_row) and field not in (STATUS, REGIONS, "computes", DIGEST):
         return None
@@ -243,6 +251,16 @@ def _claim_verdict(a: AnyClaim, b: AnyClaim, field: str) -> FieldVerdict | None:
     if field == DIGEST:  # a sample has none
         return "changed" if all(texts) else None
     return "changed" if all(texts) and (field != REGIONS or (a.holds and b.holds)) else "undecided"
+
+
+def _step_verdict(a: ProductRow, b: ProductRow, field: str) -> FieldVerdict | None:
+    """Return whether a step around the sums differs, or only one of the rows has it."""
+    steps, others = _steps(a), _steps(b)
+    if steps.get(field) == others.get(field):
+        return None
+    has_other = any(row.composite is not None and row.composite.same_bits for row in (a, b))
+    given = steps.get("eps") != others.get("eps")  # other steps with the same bits have the same eps
+    return "changed" if a.holds and b.holds and (given or not has_other) else "undecided"
 
 
 def _miscounted_elsewhere(row: AnyClaim) -> str:
@@ -303,31 +321,19 @@ def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
     """Return whether nothing differs, and "use_fast_accum False -> True changed promote every: 128 -> none", or "… nothing"."""
     what = _setting(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
-    fields = [name for name in PRODUCT_FINDINGS if name not in of_shape]
-    pair = paired(one, other, [*fields, STATUS, *([REGIONS] if one.shape == other.shape else [])])
+    of_shape |= {REGIONS} if one.shape != other.shape else set()
+    fields = [name for name in _OF_PRODUCTS if name not in of_shape]
+    pair = paired(one, other, sorted(fields, key=(STATUS, REGIONS).__contains__))
     for kind, verb in (("changed", "changed"), ("undecided", "may have changed")):
         found = [each for each in pair.differences if each.verdict == kind]
         if found:
             first = [each for each in found if each.field not in DERIVED] or found
             changes = (f"{each.title}: {each.a} -> {each.b}" for each in first)
             return False, f"{what} {verb} {'; '.join(changes)}"
-    if steps := list(_step_changes(one, other)):
-        has_other = any(row.composite is not None and row.composite.same_bits for row in (one, other))
-        given = any(each.startswith("eps: ") for each in steps)  # other steps with the same bits have the same eps
-        is_certain = one.holds and other.holds and (given or not has_other)
-        return False, f"{what} {'changed' if is_certain else 'may have changed'} {'; '.join(steps)}"
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
         return False, f"{what} changed the plan, in no named finding"
     return True, f"{what} changed nothing"
-
-
-def _step_changes(one: ProductRow, other: ProductRow) -> Iterator[str]:
-    """Yield "eps: 1e-06 -> 0.1" for each step around the sums that differs, or that only one of the rows has."""
-    steps, others = (_steps(row) for row in (one, other))
-    for name in dict.fromkeys((*steps, *others)):
-        if (first := steps.get(name, "none")) != (second := others.get(name, "none")):
-            yield f"{name}: {first} -> {second}"
 
 
 def _steps(row: ProductRow) -> dict[str, str]:

@@ -61,20 +61,9 @@ def text(a, b): return "product"
 
 def nan(a, b): return np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
 
-def talks(a, b):
-    print("called")
-    return chain(a, b)
-
 def noisy(a, b): return chain(a, b) + np.random.default_rng().random((a.shape[0], b.shape[1]), np.float32)
 
 def three(a, b, c): return a
-
-asked = 0
-def interrupted(a, b, *, last=False):
-    global asked
-    asked += 1
-    if last: raise KeyboardInterrupt
-    return chain(a, b)
 
 def stopped(a, b, *, by=14, after=200):
     stopped.calls += 1
@@ -170,32 +159,6 @@ def test_sizes_with_other_bits_for_the_same_row_are_classes_with_a_plan_each(fil
     assert (alike.exit_code, alike.stdout.splitlines()[-1]) == (0, "m = 3, 16: the same bits for the same row")
 
 
-def test_the_report_keeps_rows_and_what_it_had(file: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    assert gemm(f"{file}:chain", *TINY, "-o", str(path)).exit_code == 0
-    first = Report.load(path)
-    assert (first.device.kind, [row.status for row in first.products]) == ("cpu", ["confirmed"])
-    assert gemm(f"{file}:chain", *TINY, "--option", "every=16", "-o", str(path)).exit_code == 0
-    both = Report.load(path)
-    assert [row.options for row in both.products] == [{}, {"every": 16}]
-    assert Report.load(tmp_path / "report.json~") == first
-
-
-def test_what_a_function_prints_is_no_part_of_the_report(file: str) -> None:
-    result = gemm(f"{file}:talks", *TINY, "-o", "-")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["claims"][0]["status"] == "confirmed"
-    assert set(result.stderr.splitlines()) == {"called"}
-
-
-def test_an_interruption_keeps_the_rows_that_are_done(file: str, tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    result = gemm(f"{file}:interrupted", *SMALL, "--option", "last=False,True", "-o", str(path))
-    assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == f"accprobe: interrupted: {path} has 1 product\n"
-    assert len(Report.load(path).products) == 1
-
-
 @pytest.mark.parametrize(
     ("by", "status", "reason"), [(signal.SIGALRM, 1, "stopped after 100 s (--time-limit)"), (signal.SIGINT, 130, "interrupted")]
 )
@@ -214,13 +177,6 @@ def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, 
     assert found["each_product_once"] == found["repeatable"] == ("yes", "exact")
     assert row.verification is not None
     assert not row.verification.compared
-
-
-def test_nothing_is_kept_where_nothing_was_measured(file: str) -> None:
-    with time_limit_can_end():
-        result = gemm(f"{file}:stopped", *SMALL, "--option", "after=1", "--time-limit", "100")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "accprobe: stopped after 100 s (--time-limit): nothing was measured yet\n"
 
 
 def test_findings_are_printed_as_they_come_where_somebody_looks(file: str, monkeypatch: pytest.MonkeyPatch) -> None:

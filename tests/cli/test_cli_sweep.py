@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import re
-import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,9 @@ from typing import Any
 import pytest
 from commands import invoke
 from compiled import needs
-from heeding import time_limit_can_end
 
 from accprobe.report.report import Report
 from accprobe.report.sweeps import SweepRecord
-from accprobe.sweep import sweeper
 
 pytest.importorskip("triton")
 needs("nvdisasm")
@@ -156,25 +153,3 @@ def test_a_cache_that_triton_cannot_write_is_no_finding(monkeypatch: pytest.Monk
     result = sweep("--device", "sim:h100", "--num-warps", "4", "--block-k", "64")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"accprobe: {told}")
-
-
-@pytest.mark.parametrize(
-    ("by", "status", "why"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGALRM, 1, "stopped after 100 s (--time-limit)")]
-)
-def test_interrupted_keeps_what_was_swept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: int, status: int, why: str
-) -> None:
-    records = sweeper.Sweeper.records
-
-    def two(self: sweeper.Sweeper, *rest: Any) -> Any:
-        found = records(self, *rest)
-        yield next(found)
-        yield next(found)
-        signal.raise_signal(by)
-
-    monkeypatch.setattr(sweeper.Sweeper, "records", two)
-    path = tmp_path / "report.json"
-    with time_limit_can_end():
-        result = sweep(*SMALL, "--block-k", "64,128", "--num-warps", "4", "-o", str(path), "--time-limit", "100")
-    assert (result.exit_code, result.stderr) == (status, f"accprobe: {why}: {path} has 2 sweeps\n")
-    assert len(Report.load(path).sweeps) == 2
