@@ -65,7 +65,7 @@ def plan(sums: DotModel, a: Format, b: Format, rng: Generator) -> ProductModel:
     chains = tuple(in_chunks(ks, int(every or len(ks)), pattern, addition()) for ks in parts)
     kept = FORMATS["bf16"] if rng.integers(0, 4) == 0 else None
     order = str(rng.choice(["forward", "backward", "tree"]))
-    tree = chains[0] if len(chains) == 1 else Merged(chains, order, addition(), kept)  # type: ignore[arg-type]
+    tree = chains[0] if len(chains) == 1 else Merged(chains, order, addition(), kept)  # type: ignore[arg-type]  # a known order
     out = rng.choice(OUTS)
     return ProductModel(a, b, k, sums, tree, chain if out is None or wide else FORMATS[str(out)])
 

@@ -82,7 +82,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     Scales: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A), mx32 (MXFP8 and MXFP4: blocks of 32), nv16 (NVFP4:
     blocks of 16).
 
-    Needs: nothing; extra fast for speed, torch for .pt.
+    Needs: nothing; torch for .pt files. Faster with the extra fast (numba).
 
     Exit status: 0 computed; 2 error; 130 interrupted.
 
@@ -188,7 +188,7 @@ def tolerance_command(to: Output, **options: Any) -> None:
     each test detects them: accprobe.testing.assert_matmul_close, allclose with the recommended atol and rtol, DeepGEMM's
     calc_diff < 1e-3, and your own --atol and --rtol.
 
-    Needs: nothing; extra fast for speed, torch for .pt.
+    Needs: nothing; torch for .pt files. Faster with the extra fast (numba).
 
     Exit status: 0 computed; 2 error; 130 interrupted.
 

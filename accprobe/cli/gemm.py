@@ -37,7 +37,11 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     " allow_tf32=True. Repeatable.",
 )
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
-@click.option("--sweep", metavar="m=M,M,…", help="Compare the row of D that the same row of A gives at these values of M.")
+@click.option(
+    "--sweep",
+    metavar="m=M,M,…",
+    help="Values of M, used instead of the M of --shape: compare the rows of D that they share.",
+)
 @click.option("--device", metavar="cuda:N|cpu", help="Device.  [default: the first usable GPU, else the CPU]")
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option(
@@ -48,8 +52,8 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--data",
     metavar="FILE[:TENSOR]",
-    help="Your own operands, on which the plan is verified too: a .npy, .pt or .safetensors file. It has a matrix a [M, K] and"
-    " a matrix b [K, N], or only the weights of B as [N, K]. Rows of A and columns of B are drawn from them.",
+    help="File with your own operands: .npy, .pt or .safetensors. It has a [M, K] and b [K, N], or only the weights of B as [N,"
+    " K]. accprobe also verifies the plan on rows of A and columns of B that it draws from them.",
 )
 @seed_option
 @report_options
@@ -69,8 +73,8 @@ def gemm_command(
     """Find the arithmetic of a matrix product.
 
     CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and b [K,
-    N], with --scale also the scales of both, and returns d [M, N]. A function of torch with a parameter `bias` is given a
-    bias [N], and its last operation may be an activation of torch. --option passes keyword arguments. accprobe infers the
+    N], with --scale also the scales of both, and returns d [M, N]. If a function of torch has a parameter `bias`, accprobe
+    passes a bias [N]. The function may end with an activation of torch. --option passes keyword arguments. accprobe infers the
     accumulation order, the precision, and how partial sums are combined, scaled and rounded. A row is confirmed only if this
     plan predicts fresh results bit for bit.
 
@@ -196,5 +200,8 @@ def _blocks(run: ProductRun) -> Iterator[Element]:
     from accprobe.render.document import paragraphs
     from accprobe.render.subjects.products import products_blocks
 
+    if run.sweeping:
+        yield from paragraphs(run.sentences, "strong")
     yield from products_blocks(run.rows, expand=True)
-    yield from paragraphs(run.sentences)
+    if not run.sweeping:
+        yield from paragraphs(run.sentences)

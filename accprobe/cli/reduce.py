@@ -32,7 +32,11 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
     help="Option of CALLABLE, such as eps=1e-5, or a flag of torch.backends.cuda.matmul, such as allow_tf32=True. Repeatable.",
 )
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
-@click.option("--sweep", metavar="rows=N,N,…", help="Compare the first row's result at these numbers of rows.")
+@click.option(
+    "--sweep",
+    metavar="rows=N,N,…",
+    help="Numbers of rows, used instead of those of --shape: compare the results of the rows that they share.",
+)
 @click.option("--ranks", type=count, metavar="N", help="Collective: number of ranks; --shape gives its elements.")
 @click.option("--backend", type=click.Choice(("gloo", "nccl")), help="Collective: backend.  [default: gloo]")
 @click.option("--op", type=click.Choice(("sum", "avg")), help="Collective: operation.  [default: sum]")
@@ -70,9 +74,9 @@ def reduce_command(
     confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
-    accprobe then finds the order of its sum and the steps around it. By default, softmax, rms_norm and layer_norm in 16 bits
-    are verified on up to 2^25 results. Others have fewer results where rows are long: at most 2^25 elements of x, on a GPU
-    2^27.
+    accprobe then finds the order of its sum and the steps around it. The default of --elements differs for composites. softmax,
+    rms_norm and layer_norm in 16 bits are verified on up to 2^25 results. For the others x has at most 2^25 elements, on a GPU
+    2^27; so long rows give fewer results.
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 

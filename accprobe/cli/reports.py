@@ -67,8 +67,8 @@ def report_options(command: Command) -> Command:
 
 
 _REPORT_FILE = (
-    "Report file, saved after each row. It keeps its other rows of the same device; `run` keeps only those of the same"
-    " accprobe, environment and seed. FILE~ has the previous file"
+    "Report file, saved after each row. Its other rows of the same device stay in it; with `run`, only if accprobe, environment"
+    " and seed are the same. The previous file is kept as FILE~"
 )
 
 

@@ -122,7 +122,7 @@ def test_scales(of: str) -> None:
     rng = np.random.default_rng(1)
     shapes = {"tensor": ((1, 1), (1, 1)), "row": ((M, 1), (1, N)), "1x128": ((M, 4), (4, N)), "128x128": ((M, 4), (4, 1))}
     of_a, of_b = (rng.uniform(0.1, 3, shape).astype(np.float32) for shape in shapes[of])
-    model = of_named(LIKE).model(K, 128, 1, FORMATS["f32"], Scales(of))  # type: ignore[arg-type]
+    model = of_named(LIKE).model(K, 128, 1, FORMATS["f32"], Scales(of))  # type: ignore[arg-type]  # a kind of scales
     words = ScaleWords(of_a, np.repeat(of_b, N, axis=1) if of == "128x128" else of_b)
     asked = Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8), words)
     got = product(model, asked.a, asked.b, scales=words).view(np.float32)

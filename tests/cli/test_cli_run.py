@@ -125,7 +125,7 @@ def test_dying_device_gives_status_2_and_keeps_what_was_measured(device: FakeDev
 
     dead: list[bool] = []
     path = tmp_path / "r.json"
-    device.spoil = spoil  # type: ignore[assignment]
+    device.spoil = spoil  # type: ignore[assignment]  # a function in place of a method
     result = run("-o", str(path))
     assert (result.exit_code, result.stderr) == (2, "accprobe: Fake GPU stopped working: illegal address\n")
     assert [row.name for row in Report.load(path).measured] == [DENSE]
@@ -138,7 +138,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
         return d
 
     path = tmp_path / "r.json"
-    device.spoil = spoil  # type: ignore[assignment]
+    device.spoil = spoil  # type: ignore[assignment]  # a function in place of a method
     result = run("-o", str(path))
     assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 1 of 2 instructions\n")
     assert [row.name for row in Report.load(path).measured] == [DENSE]
