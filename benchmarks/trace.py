@@ -38,7 +38,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import accprobe.trace
 from accprobe.operands.safetensors import write_tensors
 from accprobe.trace import ProgramRun, pause_recording, run_both
-from accprobe.trace.causes import TraceFindings
+from accprobe.trace.compare import TraceComparison
 from accprobe.trace.folders import array_of
 from accprobe.trace.hash_kernel import hash_kernel, memory_layout_of
 from accprobe.trace.hashing import HashQueue, hash_of
@@ -134,29 +134,29 @@ def model(name: str, tiny: bool) -> Model:
     return Model(*MODELS[name], TINY if tiny else SIZES)
 
 
-def batches(name: str, tiny: bool, batch: int) -> TraceFindings:
+def batches(name: str, tiny: bool, batch: int) -> TraceComparison:
     forward = model(name, tiny).forward
     one, other = (ProgramRun(function=forward, keywords={"batch": x}) for x in (1, batch))
     return run_both(one, other, f"batch=1:{batch}", with_fixes=True)
 
 
-def compiled(name: str, tiny: bool) -> TraceFindings:
+def compiled(name: str, tiny: bool) -> TraceComparison:
     forward = model(name, tiny).forward
     return run_both(ProgramRun(function=forward), ProgramRun(function=forward, backend="inductor"))
 
 
-def cached(name: str, tiny: bool) -> TraceFindings:
+def cached(name: str, tiny: bool) -> TraceComparison:
     of = model(name, tiny)
     return run_both(ProgramRun(function=of.forward), ProgramRun(function=of.decode), "token=last")
 
 
-def flagged(name: str, tiny: bool, flag: str) -> TraceFindings:
+def flagged(name: str, tiny: bool, flag: str) -> TraceComparison:
     forward = model(name, tiny).forward
     one, other = (ProgramRun(function=forward, flags={f"{MATMUL}.{flag}": x}) for x in (True, False))
     return run_both(one, other, with_fixes=True)
 
 
-def cases(tiny: bool) -> Iterator[tuple[str, Callable[[], TraceFindings]]]:
+def cases(tiny: bool) -> Iterator[tuple[str, Callable[[], TraceComparison]]]:
     """Yield the name of each case and the function that runs it, the most important first."""
     for batch in (2, 8, 16):
         yield f"llama: batch 1 against {batch}", partial(batches, "llama", tiny, batch)
@@ -265,7 +265,7 @@ def peak_memory() -> int:
     return int(peak)
 
 
-def described(found: TraceFindings) -> dict[str, Any]:
+def described(found: TraceComparison) -> dict[str, Any]:
     """Return the line of a comparison, and print it."""
     verified = sum(each.cause.verified for each in found.origins)
     print(
@@ -275,11 +275,11 @@ def described(found: TraceFindings) -> dict[str, Any]:
     for each in found.origins:
         cause = each.cause
         print(
-            f"    {each.origin.module} {each.origin.operation}: {each.differing} of {each.of}: {cause.kind}: {cause.text};"
+            f"    {each.module} {each.operation}: {each.differing} of {each.of}: {cause.kind}: {cause.text};"
             f" {'verified' if cause.verified else 'NOT verified'}{f'; fixes: {cause.fixes}' if cause.fixes else ''}",
             flush=True,
         )
-    names = [[[x.packet, x.module] for x in trace.operations][:3000] for trace in found.comparison.traces]
+    names = [[[x.packet, x.module] for x in trace.operations][:3000] for trace in found.traces]
     return {
         "first": trace_headline(found),
         "verified": verified,
@@ -289,7 +289,7 @@ def described(found: TraceFindings) -> dict[str, Any]:
     }
 
 
-def unverified_operands(found: TraceFindings, room: int) -> dict[str, Any]:
+def unverified_operands(found: TraceComparison, room: int) -> dict[str, Any]:
     """Return operands and results of origins that have no verified cause, as arrays by name, of at most `room` bytes."""
     arrays: dict[str, Any] = {}
     for i, each in enumerate(found.origins):

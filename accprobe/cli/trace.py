@@ -18,7 +18,8 @@ from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from accprobe.trace.both import ProgramRun
-    from accprobe.trace.causes import OnOrigin, TraceFindings
+    from accprobe.trace.causes import OnOrigin
+    from accprobe.trace.compare import TraceComparison
 
 T = TypeVar("T")
 
@@ -263,18 +264,18 @@ def _sides(
     ]
 
 
-def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> None:
+def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> None:
     """Print or write the findings, and exit with the status. Ctrl-C keeps the causes found so far."""
     from accprobe.render.subjects.trace import trace_blocks
     from accprobe.report.words import so_many
 
-    latest: list[TraceFindings] = []
+    latest: list[TraceComparison] = []
     interrupted = False
     with libraries_on_stderr(), progress_bar("recording both sides, and comparing") as show:
 
-        def on_origin(found: TraceFindings, number: int) -> None:
+        def on_origin(found: TraceComparison, number: int) -> None:
             latest[:] = [found]
-            show(number + 1, len(found.origins), f"explaining origin {found.origins[number].origin.operation}")
+            show(number + 1, len(found.origins), f"explaining origin {found.origins[number].operation}")
 
         try:
             latest[:] = [explain(on_origin)]
@@ -284,7 +285,7 @@ def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> Non
         print_message("interrupted: nothing is kept, because the comparison was not complete")
         sys.exit(INTERRUPTED)
     found = latest[0]
-    differs = not found.comparison.equal
+    differs = not found.equal
     try:
         with uninterrupted():
             out.deliver(lambda: trace_blocks(found), lambda form: _text(found, form), differs)
@@ -297,7 +298,7 @@ def _explained(explain: Callable[[OnOrigin], TraceFindings], out: Output) -> Non
         sys.exit(DIFFERS)
 
 
-def _text(found: TraceFindings, form: str) -> str:
+def _text(found: TraceComparison, form: str) -> str:
     if form == "json":
         from accprobe.trace.summary import findings_json
 

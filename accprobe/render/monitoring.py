@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from accprobe.errors import plain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
-from accprobe.trace.causes import TraceFindings
+from accprobe.trace.compare import TraceComparison
 from accprobe.trace.summary import trace_headline
 
 
@@ -48,19 +48,19 @@ def junit_text(root: ElementTree.Element) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def trace_junit(found: TraceFindings) -> str:
+def trace_junit(found: TraceComparison) -> str:
     """Return a test case for each module of the first run; one with an origin fails."""
     suite = "accprobe trace"
-    failed = {each.origin.module: each for each in reversed(found.origins)}
-    modules = dict.fromkeys(operation.module for operation in found.comparison.traces[0].operations)
+    failed = {each.module: each for each in reversed(found.origins)}
+    modules = dict.fromkeys(operation.module for operation in found.traces[0].operations)
     cases = []
     for module in dict.fromkeys((*modules, *failed)):
         case = Case(suite, module or "outside of modules")
         if each := failed.get(module):
-            message = f"{each.origin.operation}: {each.cause.text}"
+            message = f"{each.operation}: {each.cause.text}"
             case = case._replace(outcome="failure", kind=each.cause.kind, message=message)
         cases.append(case)
-    if not found.comparison.equal and not failed:
+    if not found.equal and not failed:
         cases.append(Case(suite, "result", "failure", "different", trace_headline(found)))
     return junit_text(suite_element(suite, cases))
 

@@ -201,7 +201,7 @@ def assert_same_bits(
         ProgramRun(function=partial(each, *_first_rows(inputs, size))) for each, size in zip((f, g or f), sizes, strict=True)
     )
     found = run_both(one, other, mapping=f"batch={batch[0]}:{batch[1]}" if batch else "")
-    if not found.comparison.equal:
+    if not found.equal:
         raise AssertionError(f"{trace_headline(found)}\n{count_operations(found)}")
 
 

@@ -13,13 +13,13 @@ from accprobe.errors import AccprobeError
 from accprobe.gemm.callables.adapter import described
 from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.gemm.callables.options import attributes_set
-from accprobe.trace.causes import OnOrigin, TraceFindings, explain_origins
-from accprobe.trace.compare import TraceComparison, compare_traces
+from accprobe.trace.causes import OnOrigin, explain_origins
+from accprobe.trace.compare import Cause, TraceComparison, compare_traces
 from accprobe.trace.mapping import Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import RecordedCall
-from accprobe.trace.sides import Cause, KeptCalls
+from accprobe.trace.sides import KeptCalls
 
 MOST_EXPLAINED = 32
 """Number of origins whose operands are kept and whose causes are inferred; the others are only located."""
@@ -125,7 +125,7 @@ def run_both(
     mapping: str = "",
     with_fixes: bool = False,
     on_origin: OnOrigin = lambda found, number: None,
-) -> TraceFindings:
+) -> TraceComparison:
     """Record two runs, compare them and explain each origin. mapping: see `compare_traces`. Raises AccprobeError."""
     check_torch()
     mapped: tuple[Mapped | None, Mapped | None] = parse_mapping(mapping) if mapping else (None, None)
@@ -142,19 +142,19 @@ def run_both(
             " Triton kernels, not C++ for a CPU; the results are equal; run on a GPU to compare the operations"
         )
     if not found.origins:
-        return TraceFindings(found)
+        return found
     kept = [_kept_again(side, found, which) for which, side in enumerate(sides)]
-    explained = explain_origins(found, (kept[0], kept[1]), with_fixes, on_origin)
+    explain_origins(found, (kept[0], kept[1]), with_fixes, on_origin)
     if a.is_compiled != b.is_compiled:
-        _explain_fusion(explained, sides)
-    return explained
+        _explain_fusion(found, sides)
+    return found
 
 
 EMULATED = "torch._inductor.config.emulate_precision_casts"
 """Makes Inductor round intermediate results of fused operations as eager operations do."""
 
 
-def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
+def _explain_fusion(found: TraceComparison, sides: tuple[_Side, _Side]) -> None:
     """Verify origins in compiled code: with `EMULATED`, the compiled side has to give the bits of the eager one."""
     which = 0 if sides[0].run.is_compiled else 1
     run = sides[which].run
@@ -166,9 +166,9 @@ def _explain_fusion(found: TraceFindings, sides: tuple[_Side, _Side]) -> None:
         return
     known = {each for x in emulated.operations for value in (*x.inputs, *x.outputs) for each in value.hashes}
     text = f"operations fused on side {'AB'[which]}: it does not round their intermediate results; with {EMULATED} it does"
-    for i, each in enumerate(found.origins):
-        if not each.cause.verified and each.origin.values[1 - which].hashes & known:
-            found.origins[i] = replace(each, cause=Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",)))
+    for each in found.origins:
+        if not each.cause.verified and each.values[1 - which].hashes & known:
+            each.cause = Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",))
 
 
 def _kept_again(side: _Side, found: TraceComparison, which: int) -> KeptCalls:

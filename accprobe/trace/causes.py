@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from accprobe.errors import AccprobeError
 from accprobe.report.words import so_many
-from accprobe.trace.compare import DifferenceOrigin, TraceComparison
+from accprobe.trace.compare import NOT_REACHED, Cause, DifferenceOrigin, TraceComparison
 from accprobe.trace.functions import with_functions
 from accprobe.trace.mapping import WHOLE_RUN
 from accprobe.trace.products import POSITIONS, cause_of_products, find_fixes, find_separate_bias, find_split_by_hand
@@ -28,7 +28,7 @@ from accprobe.trace.replay import (
     tensor_words,
     terms_of,
 )
-from accprobe.trace.sides import Cause, KeptCalls, OriginSide, are_parts_equal, compared_parts, kernel_names, pair_sides
+from accprobe.trace.sides import KeptCalls, OriginSide, are_parts_equal, compared_parts, kernel_names, pair_sides
 
 _REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
@@ -52,66 +52,34 @@ WEIGHTS = {
 
 NOT_MODELLED = "located, not modelled yet"
 
-NOT_REACHED = "not explained: interrupted"
-"""Cause of an origin until it is explained."""
-
-
-@dataclass
-class ExplainedOrigin:
-    """differing, of: words of the part that is compared, None where the results are not at hand."""
-
-    origin: DifferenceOrigin
-    cause: Cause
-    sides: tuple[OriginSide, OriginSide]
-    differing: int | None = None
-    of: int | None = None
-
-
-@dataclass
-class TraceFindings:
-    """A comparison and the cause of each of its origins."""
-
-    comparison: TraceComparison
-    origins: list[ExplainedOrigin] = field(default_factory=list)
-
-    @property
-    def explained(self) -> int:
-        """Return the number of origins that were explained before an interruption."""
-        return sum(each.cause.text != NOT_REACHED for each in self.origins)
-
-
-OnOrigin = Callable[[TraceFindings, int], None]
+OnOrigin = Callable[[TraceComparison, int], None]
 """Called before each origin is explained, with the findings so far and the number of the origin."""
 
 
 def explain_origins(
-    comparison: TraceComparison,
+    found: TraceComparison,
     runs: tuple[KeptCalls, KeptCalls],
     with_fixes: bool = False,
     on_origin: OnOrigin = lambda found, number: None,
-) -> TraceFindings:
-    """Return the cause of each origin. with_fixes: try changes that make both sides equal."""
-    found = TraceFindings(comparison)
-    for origin in comparison.origins:
-        left, right = (run.side(origin, which) for which, run in enumerate(runs))
-        each = ExplainedOrigin(origin, Cause("unknown", NOT_REACHED), (left, right))
-        found.origins.append(each)
-        with _errors_as_cause(each):
+) -> None:
+    """Set the sides and the cause of each origin. with_fixes: try changes that make both sides equal."""
+    for origin in found.origins:
+        left, right = origin.sides = runs[0].side(origin, 0), runs[1].side(origin, 1)
+        with _errors_as_cause(origin):
             if None not in (left.value, right.value):
                 x, y = compared_parts(left, right)
-                each.differing, each.of = count_differing(x, y), x.numel()
-    for number, each in enumerate(found.origins):
-        if each.cause.text == NOT_REACHED:
+                origin.differing, origin.of = count_differing(x, y), x.numel()
+    for number, origin in enumerate(found.origins):
+        if origin.cause.text == NOT_REACHED:
             on_origin(found, number)
-            with _errors_as_cause(each):
-                each.cause = _cause(each.origin, *each.sides)
+            with _errors_as_cause(origin):
+                origin.cause = _cause(origin, *origin.sides)
                 if with_fixes:
-                    each.cause = replace(each.cause, fixes=tuple(find_fixes(*each.sides)), fixes_tried=True)
-    return found
+                    origin.cause = replace(origin.cause, fixes=tuple(find_fixes(*origin.sides)), fixes_tried=True)
 
 
 @contextmanager
-def _errors_as_cause(each: ExplainedOrigin) -> Iterator[None]:
+def _errors_as_cause(each: DifferenceOrigin) -> Iterator[None]:
     try:
         yield
     except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory

@@ -11,16 +11,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from accprobe.errors import AccprobeError
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, comparable, parse_mapping, same
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 
+if TYPE_CHECKING:
+    from accprobe.trace.sides import OriginSide
+
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
 """unmapped: the parts of an operation cannot be compared; only one: the other run does not have it; other call: it is in a
 block that differs, or returns a constant or a partial sum, which is compared where it is read.
 """
+
+Kind = Literal[
+    "split_k", "order", "promotion", "partials", "cast", "fusion", "argument", "function", "reduction", "atomics",
+    "dropout", "input", "unknown",
+]  # fmt: skip
+
+NOT_REACHED = "not explained: interrupted"
+"""Cause of an origin until it is explained."""
 
 ALIGN_WORK = 20_000_000
 """Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
@@ -33,11 +44,26 @@ MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
+class Cause:
+    """verified: both sides gave their recorded words again, or their models predict them bit for bit.
+
+    fixes: changes that made both sides equal when tried. fixes_tried: fixes were wanted, even if none was found.
+    """
+
+    kind: Kind
+    text: str
+    verified: bool = False
+    fixes: tuple[str, ...] = ()
+    fixes_tried: bool = False
+
+
+@dataclass
 class DifferenceOrigin:
     """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
 
     values: the results that differ. readers: for blocks, the operations that read them. unrecorded: sides, "A" or "B", whose
-    value comes from no recorded operation: an input of the run, or compiled code.
+    value comes from no recorded operation: an input of the run, or compiled code. sides: with the operands at hand. differing,
+    of: words of the part that is compared, None where the results are not at hand.
     """
 
     left: tuple[TracedOperation, ...]
@@ -45,6 +71,10 @@ class DifferenceOrigin:
     values: tuple[TensorValue, TensorValue]
     readers: tuple[TracedOperation, TracedOperation] | None = None
     unrecorded: str = ""
+    cause: Cause = field(default_factory=lambda: Cause("unknown", NOT_REACHED))
+    sides: tuple[OriginSide, ...] = ()
+    differing: int | None = None
+    of: int | None = None
 
     @property
     def is_input(self) -> bool:
@@ -98,6 +128,11 @@ class TraceComparison:
         """Return the operations in a state: of the two runs, the larger number."""
         runs = zip(self.states, self.traces, strict=True)
         return max(sum(states[x.number] == state for x in trace.operations if x.name != "return") for states, trace in runs)
+
+    @property
+    def explained(self) -> int:
+        """Return the number of origins that were explained before an interruption."""
+        return sum(each.cause.text != NOT_REACHED for each in self.origins)
 
     @property
     def operations(self) -> tuple[int, int]:

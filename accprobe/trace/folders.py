@@ -20,15 +20,15 @@ from accprobe.errors import AccprobeError, RecordingError, unreadable
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
 from accprobe.trace.both import errors_of_program
-from accprobe.trace.causes import ExplainedOrigin, OnOrigin, TraceFindings, explain_origins
-from accprobe.trace.compare import compare_traces
+from accprobe.trace.causes import OnOrigin, explain_origins
+from accprobe.trace.compare import Cause, DifferenceOrigin, TraceComparison, compare_traces
 from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
 from accprobe.trace.recorder import Recorder, create_writer
 from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, fill_tensors, span_of
 from accprobe.trace.schemas import schema_of
-from accprobe.trace.sides import Cause, KeptCalls
+from accprobe.trace.sides import KeptCalls
 from accprobe.trace.storages import has_storage
 
 MOST_SAVED = 1 << 33
@@ -131,7 +131,7 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
     return recorder
 
 
-def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = lambda found, number: None) -> TraceFindings:
+def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = lambda found, number: None) -> TraceComparison:
     """Compare two traces or dumps, and explain each origin, with the operands that were saved. Raises AccprobeError."""
     parts = parse_mapping(mapping) if mapping else (None, None)
     traces = read_any(a, parts[0]), read_any(b, parts[1])
@@ -139,10 +139,10 @@ def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = l
         if all(x.name == "return" for x in trace.operations):
             raise AccprobeError(f"{folder} has no operations: its program called none of torch; record another one")
     mapping = mapping or _recorded_mapping(traces[0].part, traces[1].part)
-    comparison = compare_traces(*traces, mapping, (str(a), str(b)))
-    mapped = comparison.mapping or (WHOLE_RUN, WHOLE_RUN)
+    found = compare_traces(*traces, mapping, (str(a), str(b)))
+    mapped = found.mapping or (WHOLE_RUN, WHOLE_RUN)
     calls = _read_saved_calls(a, traces[0], mapped[0]), _read_saved_calls(b, traces[1], mapped[1])
-    found = explain_origins(comparison, calls, on_origin=on_origin)
+    explain_origins(found, calls, on_origin=on_origin)
     for each in found.origins:
         if traces[0].source:
             each.cause = Cause("unknown", "not modelled: the dump has no operands")
@@ -151,20 +151,21 @@ def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = l
     return found
 
 
-def _advice(found: ExplainedOrigin) -> str:
+def _advice(origin: DifferenceOrigin) -> str:
     """Return how to record the operands that a cause needs; "" where it needs none."""
-    values = [side.value for side in found.sides]
-    if found.cause.verified or None not in values:
+    values = [side.value for side in origin.sides]
+    if origin.cause.verified or None not in values:
         return ""
-    origin = found.origin
-    operations = [x for side in found.sides if side.value is None for x in side.operations] or list(origin.readers or ())
+    operations = [x for side in origin.sides if side.value is None for x in side.operations] or list(origin.readers or ())
     names = dict.fromkeys(f"--save '{x.module or x.packet}'" for x in operations if x.name != "return")
     names = names if len(names) <= MOST_NAMES else {"--save '*'": None}
     lacking = [letter for letter, value in zip("AB", values, strict=True) if value is None]
     side = f"side {lacking[0]}" if len(lacking) == 1 else "both sides"
     if not find_spec("torch"):
         return "install torch, which accprobe needs to read saved operands"
-    why = "for its values" if origin.is_input else "for the cause" if found.cause.kind == "unknown" else "to check it on values"
+    why = (
+        "for its values" if origin.is_input else "for the cause" if origin.cause.kind == "unknown" else "to check it on values"
+    )
     return f"{why}, record {side} again with {' '.join(names)}"
 
 

@@ -18,7 +18,8 @@ from accprobe.function.reference import FUNCTIONS, errors_in_ulp, exact_values
 from accprobe.gemm.callables.arrays import library_of
 from accprobe.gemm.verification import ordered
 from accprobe.isa.formats import Bits, Format
-from accprobe.trace.sides import Cause, OriginSide, compared_parts
+from accprobe.trace.compare import Cause
+from accprobe.trace.sides import OriginSide, compared_parts
 
 MOST_WORDS, TOGETHER, SAMPLE = 1 << 24, 1 << 20, 1 << 13
 """Words of an operand that are compared, those of them at a time, and those from which a function is recognised."""

@@ -11,9 +11,10 @@ from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
+from accprobe.trace.compare import Cause, Kind
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
 from accprobe.trace.replay import RecordedCall, count_differing, same_layout
-from accprobe.trace.sides import COPIES, Cause, Kind, OriginSide, are_parts_equal, kernel_names, pair_sides
+from accprobe.trace.sides import COPIES, OriginSide, are_parts_equal, kernel_names, pair_sides
 
 POSITIONS: dict[str, tuple[int, int]] = {
     "aten.mm": (0, 1),

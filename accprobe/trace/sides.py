@@ -1,40 +1,20 @@
-"""One side of an origin: its operations with the operands that are at hand; and the cause of a difference."""
+"""One side of an origin: its operations with the operands that are at hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from accprobe.trace.compare import DifferenceOrigin
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, take_part
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall, count_differing
 
-Kind = Literal[
-    "split_k", "order", "promotion", "partials", "cast", "fusion", "argument", "function", "reduction", "atomics",
-    "dropout", "input", "unknown",
-]  # fmt: skip
-
-
 COPIES = (
     "aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter",
 )  # fmt: skip
 """Operations that compute nothing."""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """verified: both sides gave their recorded words again, or their models predict them bit for bit.
-
-    fixes: changes that made both sides equal when tried. fixes_tried: fixes were wanted, even if none was found.
-    """
-
-    kind: Kind
-    text: str
-    verified: bool = False
-    fixes: tuple[str, ...] = ()
-    fixes_tried: bool = False
 
 
 @dataclass

@@ -6,85 +6,81 @@ from collections.abc import Sequence
 from typing import Any
 
 from accprobe.report.words import so_many
-from accprobe.trace.causes import ExplainedOrigin, TraceFindings
-from accprobe.trace.compare import OperationState, TraceComparison
+from accprobe.trace.compare import DifferenceOrigin, OperationState, TraceComparison
 from accprobe.trace.records import TracedOperation
 
 
-def trace_headline(found: TraceFindings) -> str:
+def trace_headline(found: TraceComparison) -> str:
     """Return "equal: 187 operations", or the first difference and its cause. Results are equal if what the runs return is."""
-    comparison = found.comparison
-    first, second = comparison.operations
-    if comparison.equal and list_limits(found):
+    first, second = found.operations
+    if found.equal and list_limits(found):
         return f"no difference found: {so_many(max(first, second), 'operation')}"
-    if comparison.equal:
-        count, rest = comparison.count("equal"), _uncompared(found)
+    if found.equal:
+        count, rest = found.count("equal"), _uncompared(found)
         if not count:
             return f"equal results: {', '.join(['no operation is recorded in both runs', *rest])}"
         same = so_many(count, "operation")
         return f"equal results: {', '.join([f'{same} equal', *rest])}" if rest else f"equal: {same}"
-    ended = [i for i, trace in enumerate(comparison.traces) if not trace.complete]
-    if ended and not found.origins and not any("only one" in comparison.states[i].values() for i in ended):
-        sides = " and ".join(f"side {'AB'[i]} after {so_many(comparison.operations[i], 'operation')}" for i in ended)
+    ended = [i for i, trace in enumerate(found.traces) if not trace.complete]
+    if ended and not found.origins and not any("only one" in found.states[i].values() for i in ended):
+        sides = " and ".join(f"side {'AB'[i]} after {so_many(found.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
-    if not found.origins and (unread := _unread(comparison)):
+    if not found.origins and (unread := _unread(found)):
         return f"not comparable: {unread}"
     if not found.origins:
-        return f"different: {_without_origin(comparison)}"
+        return f"different: {_without_origin(found)}"
     origin = found.origins[0]
-    inputs = sum(each.origin.is_input for each in found.origins)
-    if origin.origin.is_input:
+    inputs = sum(each.is_input for each in found.origins)
+    if origin.is_input:
         return f"inputs differ: {origin.cause.text}" + f" (and {so_many(inputs - 1, 'other input')})" * (inputs > 1)
     return f"first difference: {_place(origin)}{origin.cause.text}"
 
 
-def _unread(comparison: TraceComparison) -> str:
+def _unread(found: TraceComparison) -> str:
     """Return that a result without readable bits stands before each difference; "" where none does."""
-    for operation in comparison.traces[0].operations:
-        if comparison.states[0][operation.number] == "unmapped" and any(not x.hash for x in operation.outputs):
+    for operation in found.traces[0].operations:
+        if found.states[0][operation.number] == "unmapped" and any(not x.hash for x in operation.outputs):
             return f"{operation.packet} gives a sparse, nested or meta tensor, whose bits are not read"
     return ""
 
 
-def _without_origin(comparison: TraceComparison) -> str:
+def _without_origin(found: TraceComparison) -> str:
     """Return which operations one run lacks, and how the shapes of the results differ."""
-    found, shapes = [], []
-    mapped = " and ".join(f"{each} of {letter}" for each, letter in zip(comparison.mapping or (), "AB", strict=False))
-    for letter, trace, states in zip("AB", comparison.traces, comparison.states, strict=True):
+    differences, shapes = [], []
+    mapped = " and ".join(f"{each} of {letter}" for each, letter in zip(found.mapping or (), "AB", strict=False))
+    for letter, trace, states in zip("AB", found.traces, found.states, strict=True):
         operations = [x for x in trace.operations if x.name != "return"]
         alone = next((x for x in operations if states[x.number] == "only one"), None)
         if alone is not None:
-            found.append(f"only side {letter} has {alone.packet}" + f" in module {alone.module}" * bool(alone.module))
+            differences.append(f"only side {letter} has {alone.packet}" + f" in module {alone.module}" * bool(alone.module))
         returned = [value for x in trace.operations if x.name == "return" for value in x.inputs]
         shapes.append(" ".join(f"[{','.join(map(str, x.shape))}]" for x in returned) or "none")
     if shapes[0] != shapes[1]:
-        advice = "" if found else "; give --map if a part of them should be equal"
-        if comparison.mapping:
+        advice = "" if differences else "; give --map if a part of them should be equal"
+        if found.mapping:
             advice = f"; the parts to compare, {mapped}, have no equal shape"
-        found.append(f"the results have shape {shapes[0]} against {shapes[1]}{advice}")
+        differences.append(f"the results have shape {shapes[0]} against {shapes[1]}{advice}")
     unfit = f", or the parts to compare, {mapped}, do not" * bool(mapped)
-    return "; ".join(found) or f"the operations of the two runs do not correspond{unfit}"
+    return "; ".join(differences) or f"the operations of the two runs do not correspond{unfit}"
 
 
-def list_limits(found: TraceFindings) -> str:
+def list_limits(found: TraceComparison) -> str:
     """Return what dumps of other tools do not have, and where a recording ended before its program; "" for whole traces."""
-    comparison = found.comparison
     ended = [
         f"side {name} is incomplete: {trace.stopped or 'the record ends early'}, after {so_many(count, 'operation')}"
-        for name, trace, count in zip("AB", comparison.traces, comparison.operations, strict=True)
+        for name, trace, count in zip("AB", found.traces, found.operations, strict=True)
         if not trace.source and (trace.stopped or not trace.complete)
     ]
-    return "; ".join([*dict.fromkeys(trace.lacks for trace in comparison.traces if trace.lacks), *ended])
+    return "; ".join([*dict.fromkeys(trace.lacks for trace in found.traces if trace.lacks), *ended])
 
 
-def count_operations(found: TraceFindings) -> str:
+def count_operations(found: TraceComparison) -> str:
     """Return how many operations there are, and how many in each state."""
-    comparison = found.comparison
-    first, second = comparison.operations
+    first, second = found.operations
     shown = [
-        f"{comparison.count('equal'):,} equal",
+        f"{found.count('equal'):,} equal",
         so_many(len(found.origins), "origin"),
-        so_many(comparison.count("consequence"), "consequence"),
+        so_many(found.count("consequence"), "consequence"),
     ]
     return f"{first:,} and {second:,} operations: {', '.join([*shown, *_uncompared(found)])}"
 
@@ -96,48 +92,47 @@ _UNCOMPARED: dict[OperationState, str] = {
 }
 
 
-def _uncompared(found: TraceFindings) -> list[str]:
+def _uncompared(found: TraceComparison) -> list[str]:
     """Return how many operations are in each state that is neither equal nor different."""
-    return [f"{number:,} {words}" for state, words in _UNCOMPARED.items() if (number := found.comparison.count(state))]
+    return [f"{number:,} {words}" for state, words in _UNCOMPARED.items() if (number := found.count(state))]
 
 
-def findings_json(found: TraceFindings) -> dict[str, Any]:
+def findings_json(found: TraceComparison) -> dict[str, Any]:
     """Return the findings as `--format json` prints them."""
     return {
-        "equal": found.comparison.equal,
-        "operations": list(found.comparison.operations),
-        "consequences": found.comparison.count("consequence"),
-        "not_comparable": found.comparison.count("unmapped"),
+        "equal": found.equal,
+        "operations": list(found.operations),
+        "consequences": found.count("consequence"),
+        "not_comparable": found.count("unmapped"),
         **({"limits": list_limits(found)} if list_limits(found) else {}),
         "origins": [_origin(each) for each in found.origins],
     }
 
 
-def _origin(each: ExplainedOrigin) -> dict[str, Any]:
-    origin, cause = each.origin, each.cause
+def _origin(origin: DifferenceOrigin) -> dict[str, Any]:
+    cause = origin.cause
     return {
         "operation": origin.operation,
         "module": origin.module,
         "numbers": [[x.number for x in side] for side in (origin.left, origin.right)],
         "shapes": [[list(x.shape) for x in side[-1].inputs] if side else [] for side in (origin.left, origin.right)],
-        "differing": each.differing,
-        "of": each.of,
+        "differing": origin.differing,
+        "of": origin.of,
         "cause": {"kind": cause.kind, "text": cause.text, "verified": cause.verified, "fixes": list(cause.fixes)},
     }
 
 
-def _place(each: ExplainedOrigin) -> str:
+def _place(origin: DifferenceOrigin) -> str:
     """Return "module layers.0.mlp, aten.mm [16,64]·[64,64]: "; a cause of several operations names them itself."""
-    origin = each.origin
     module = f"module {origin.module}" if origin.module else ""
-    is_named = (len(origin.left), len(origin.right)) != (1, 1) and each.cause.kind != "unknown"
-    operation = "" if is_named else f"{origin.operation} {operand_shapes(each)}".strip()
+    is_named = (len(origin.left), len(origin.right)) != (1, 1) and origin.cause.kind != "unknown"
+    operation = "" if is_named else f"{origin.operation} {operand_shapes(origin)}".strip()
     return ", ".join(filter(None, (module, operation))) + ": " * bool(module or operation)
 
 
-def operand_shapes(each: ExplainedOrigin) -> str:
+def operand_shapes(origin: DifferenceOrigin) -> str:
     """Return the shapes of the operands of both sides, once where they are the same."""
-    sides = [_operands(side) for side in (each.origin.left, each.origin.right)]
+    sides = [_operands(side) for side in (origin.left, origin.right)]
     return sides[0] if sides[0] == sides[1] else " against ".join(filter(None, sides))
 
 

@@ -11,10 +11,8 @@ from block_forms import COLUMNS, fenced, filled, tabled
 from accprobe.render.document import Paragraph
 from accprobe.render.subjects.trace import origin_table
 from accprobe.render.terminal import screen_lines
-from accprobe.trace.causes import ExplainedOrigin
-from accprobe.trace.compare import DifferenceOrigin
+from accprobe.trace.compare import Cause, DifferenceOrigin
 from accprobe.trace.records import TensorValue, TracedOperation
-from accprobe.trace.sides import Cause, OriginSide
 
 _MISTAKES = {"mispaired", "around", "truncated_step"}
 """Parameters of planted products that must not be confirmed."""
@@ -93,12 +91,12 @@ def first_difference() -> str:
     return fenced(str(line).rstrip() for line in screen_lines(blocks, COLUMNS))
 
 
-def _recorded_origin(origin: dict[str, Any]) -> ExplainedOrigin:
+def _recorded_origin(origin: dict[str, Any]) -> DifferenceOrigin:
     cause = Cause(**{**origin["cause"], "fixes": tuple(origin["cause"]["fixes"])}, fixes_tried=True)
     operands = [tuple(TensorValue(0, "", tuple(shape), (), "bfloat16") for shape in side) for side in origin["shapes"]]
     left, right = (TracedOperation(0, origin["operation"], origin["module"], "forward", values, ()) for values in operands)
-    found = DifferenceOrigin((left,), (right,), (operands[0][0], operands[1][0]))
-    return ExplainedOrigin(found, cause, (OriginSide((left,)), OriginSide((right,))), origin["differing"], origin["of"])
+    results, counts = (operands[0][0], operands[1][0]), {"differing": origin["differing"], "of": origin["of"]}
+    return DifferenceOrigin((left,), (right,), results, cause=cause, **counts)
 
 
 def traces() -> str:

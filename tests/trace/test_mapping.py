@@ -83,9 +83,9 @@ def test_a_rank_is_compared_with_the_whole_run(kind: str, recorded: Path) -> Non
     """The column-parallel layer gives the same words; the row-parallel one is the origin, together with its all-reduce."""
     found = compare_folders(recorded / kind / "1.0", recorded / kind / "2.1")
     (origin,) = found.origins
-    assert [x.packet for x in origin.origin.left] == ["aten.mm"]
-    assert [x.packet for x in origin.origin.right][:2] == ["aten.mm", SUMS[kind]]
-    assert (origin.cause.kind, found.comparison.states[0][0]) == ("split_k", "equal")
+    assert [x.packet for x in origin.left] == ["aten.mm"]
+    assert [x.packet for x in origin.right][:2] == ["aten.mm", SUMS[kind]]
+    assert (origin.cause.kind, found.states[0][0]) == ("split_k", "equal")
     reduced = [
         next(x for x in read_trace(recorded / kind / f"2.{rank}").operations if x.packet == "aten.tanh") for rank in (0, 1)
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Said, Tone, table
-from accprobe.trace.causes import ExplainedOrigin, TraceFindings
-from accprobe.trace.compare import OperationState
+from accprobe.trace.compare import DifferenceOrigin, OperationState, TraceComparison
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.summary import count_operations, list_limits, operand_shapes, trace_headline
 
@@ -14,9 +13,9 @@ _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequ
 """Tones of states; the others are quiet."""
 
 
-def trace_blocks(found: TraceFindings) -> Iterator[Element]:
+def trace_blocks(found: TraceComparison) -> Iterator[Element]:
     """Yield the first difference or that there is none; what the record lacks; the counts; and a line an origin."""
-    yield Heading(Phrase(trace_headline(found), "good" if found.comparison.equal else "bad"), 1)
+    yield Heading(Phrase(trace_headline(found), "good" if found.equal else "bad"), 1)
     if lacks := list_limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
     yield Paragraph(count_operations(found))
@@ -24,7 +23,7 @@ def trace_blocks(found: TraceFindings) -> Iterator[Element]:
         yield origin_table(found.origins)
 
 
-def trace_page(found: TraceFindings) -> Iterator[Element]:
+def trace_page(found: TraceComparison) -> Iterator[Element]:
     """Yield the same under headings, and the operations of both runs in their order; a page filters them by module."""
     *verdict, last = trace_blocks(found)
     yield from verdict
@@ -36,7 +35,7 @@ def trace_page(found: TraceFindings) -> Iterator[Element]:
     yield _timeline(found)
 
 
-def origin_table(origins: Sequence[ExplainedOrigin]) -> Grid:
+def origin_table(origins: Sequence[DifferenceOrigin]) -> Grid:
     columns = (
         Column("module"),
         Column("operation", least=14),
@@ -48,16 +47,16 @@ def origin_table(origins: Sequence[ExplainedOrigin]) -> Grid:
     return table(columns, map(_origin, origins))
 
 
-def _origin(each: ExplainedOrigin) -> tuple[str, ...]:
+def _origin(each: DifferenceOrigin) -> tuple[str, ...]:
     differing = "not saved" if each.differing is None else f"{each.differing:,} of {each.of:,}"
     fixes = "; no change that accprobe tries makes both sides equal" if each.cause.fixes_tried else ""
     if each.cause.fixes:
         fixes = f"; fix: {' or '.join(each.cause.fixes)}"
     verified = "yes" if each.cause.verified else "no"
-    return each.origin.module, each.origin.operation, operand_shapes(each), differing, each.cause.text + fixes, verified
+    return each.module, each.operation, operand_shapes(each), differing, each.cause.text + fixes, verified
 
 
-def _timeline(found: TraceFindings) -> Grid:
+def _timeline(found: TraceComparison) -> Grid:
     columns = (
         Column("module"),
         Column("operation"),
@@ -70,18 +69,17 @@ def _timeline(found: TraceFindings) -> Grid:
     return table(columns, _rows(found), filtered=True)
 
 
-def _rows(found: TraceFindings) -> Iterator[tuple[Said, ...]]:
+def _rows(found: TraceComparison) -> Iterator[tuple[Said, ...]]:
     """Yield the operations of both runs in their order; corresponding ones are one row."""
-    comparison = found.comparison
-    a, b = (trace.operations for trace in comparison.traces)
+    a, b = (trace.operations for trace in found.traces)
     before = (0, 0)
-    for i, j in (*comparison.pairs, (len(a), len(b))):
+    for i, j in (*found.pairs, (len(a), len(b))):
         for operation in a[before[0] : i]:
-            yield _row(operation, comparison.states[0][operation.number], str(operation.number), "")
+            yield _row(operation, found.states[0][operation.number], str(operation.number), "")
         for operation in b[before[1] : j]:
-            yield _row(operation, comparison.states[1][operation.number], "", str(operation.number))
+            yield _row(operation, found.states[1][operation.number], "", str(operation.number))
         if i < len(a):
-            yield _row(a[i], comparison.states[0][i], str(i), str(j))
+            yield _row(a[i], found.states[0][i], str(i), str(j))
         before = i + 1, j + 1
 
 
