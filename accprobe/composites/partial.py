@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -173,11 +174,17 @@ def _levels(merges: list[tuple[int, bool, int, int]], chains: int) -> list[_Leve
     return [_Level(place[part[:, 2]], place[part[:, 3]], bool(part[0, 1])) for part in np.split(table, borders)]
 
 
+@lru_cache(maxsize=512)
+def _shared(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
+    """Return the same tuple for equal chains, so that it is known by its id, without their hashes."""
+    return chains
+
+
 class Schedule:
     """The chains of a tree, which are the first parts, and its merges level by level; the last part is the result."""
 
     def __init__(self, tree: Node) -> None:
-        self.chains = tuple(chains_of(tree))
+        self.chains = _shared(tuple(chains_of(tree)))
         merges: list[tuple[int, bool, int, int]] = []  # height, is_last, a, b; it makes part len(chains) + its number
         heights = [0] * len(self.chains)
         chains = iter(range(len(self.chains)))

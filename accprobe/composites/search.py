@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.plans import AlternativePlan
 from accprobe.gemm.verification import PlanVerification
 from accprobe.isa.formats import Bits
-from accprobe.model.product import Node
+from accprobe.model.product import Node, ProductModel
 from accprobe.operands.distributions import random_lines
 from accprobe.report.products import CompositeRecord
 
@@ -87,6 +87,18 @@ def characterise_composite(
     outcome.stopped = found.reason if found.plan is None else outcome.stopped.replace(UNFINISHED, "")
     outcome.calls = subject.calls + adapter.calls
     return outcome
+
+
+class _ElementTree(NamedTuple):
+    """A tree that adds the elements of a row."""
+
+    order: str
+    tree: Node
+    schedule: Schedule
+
+    @classmethod
+    def of(cls, order: str, tree: Node) -> _ElementTree:
+        return cls(order, tree, Schedule(tree))
 
 
 @dataclass
@@ -175,10 +187,10 @@ class _Search:
         composite, k, found, before = self.composite, self.adapter.spec.k, self.outcome.found[0], self.combinations
         sample = self._sample(RANDOM_ROWS, composite.sharpened, SHARP_EPS if composite.sharpened else None)
         known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
-        orders = [(str(order), order.tree(k)) for order in known]
+        orders = [_ElementTree.of(str(order), order.tree(k)) for order in known]
         candidates = self._decided(kept, orders, sample)
         if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum) is not None:
-            orders.append(("the order of torch:sum", tree))
+            orders.append(_ElementTree.of("the order of torch:sum", tree))
             candidates = self._decided(kept, orders[-1:], sample)
         found.alternatives = self.tried = self.contradicted_steps + self.combinations - before
         if not candidates:
@@ -190,7 +202,7 @@ class _Search:
             )
         return candidates
 
-    def _decided(self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows) -> list[CompositeCandidate]:
+    def _decided(self, kept: list[Steps], orders: list[_ElementTree], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a sample, and more rows if several do; those with the library's functions last."""
         for some in fewest_of_library(kept):
             candidates = self._explaining(self._tried(some, orders, sample), sample)
@@ -224,10 +236,9 @@ class _Search:
         if self.nearest is None or (results, -wrong) > (self.nearest.results, -self.nearest.wrong):
             self.nearest = Nearest(nearest, wrong, results)
 
-    def _tried(self, kept: list[Steps], orders: list[tuple[str, Node]], sample: ProbedRows) -> list[CompositeCandidate]:
+    def _tried(self, kept: list[Steps], orders: list[_ElementTree], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a few results of a few rows."""
         found: list[CompositeCandidate] = []
-        every = [(order, tree, Schedule(tree)) for order, tree in orders]
         sample = sample.first(FIRST_ROWS)
         got = sample.got[:, : FIRST_RESULTS if self.adapter.spec.out is SINGLE else FIRST_NARROW]
         for group in self._by_terms(kept):
@@ -236,20 +247,19 @@ class _Search:
             given = given.first(got.shape[1])
             chains: dict[object, Arrays] = {}
             for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
-                some = [each for each in every if each[0] in ORDERS_OF_WIDE] if step == WIDE else every
-                parts = results_of_orders(rule, [schedule for _, _, schedule in some], columns, chains)
+                some = [each for each in orders if each.order in ORDERS_OF_WIDE] if step == WIDE else orders
+                parts = results_of_orders(rule, [each.schedule for each in some], columns, chains)
+                plans: dict[int, ProductModel] = {}
                 for steps in group:
                     words = self._results(steps, parts, given.repeated(len(some)), sample).reshape(len(some), *got.shape)
                     wrong = np.count_nonzero(words != got, axis=(1, 2))
                     best = int(np.argmin(wrong))
                     self.combinations += len(some)
-                    self._see(f"{in_words_of(steps, rule)}, in {some[best][0]}", int(wrong[best]), got.size)
-                    for number in np.flatnonzero(wrong == 0):
+                    self._see(f"{in_words_of(steps, rule)}, in {some[best].order}", int(wrong[best]), got.size)
+                    for number in np.flatnonzero(wrong == 0).tolist():
                         order, tree, schedule = some[number]
-                        text = ", ".join(filter(None, (order, how)))
-                        found.append(
-                            CompositeCandidate(steps, rule, plan_of_order(self.adapter.spec.k, step, tree), text, schedule)
-                        )
+                        plan = plans.get(number) or plans.setdefault(number, plan_of_order(self.adapter.spec.k, step, tree))
+                        found.append(CompositeCandidate(steps, rule, plan, ", ".join(filter(None, (order, how))), schedule))
         return found
 
     @cached_property
@@ -264,10 +274,11 @@ class _Search:
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
     def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
-        """Return the candidates that explain a sample. Candidates with the same terms, rule and order share sums."""
+        """Return the candidates that explain a sample. Candidates with the same terms share chains and sums."""
         if len(candidates) > _MANY and len(sample.x) > 4 * FIRST_ROWS:
             candidates = self._explaining(candidates, sample.first(4 * FIRST_ROWS))
         inputs: dict[object, tuple[RowValues, SingleValues]] = {}
+        chains: dict[object, Arrays] = {}
         sums: dict[object, Arrays] = {}
         kept = []
         for each in candidates:
@@ -276,9 +287,11 @@ class _Search:
                 given = each.steps.inputs(sample.x, sample.targets)
                 inputs[terms] = given, given.terms.T.copy()
             given, columns = inputs[terms]
-            key = terms, each.rule, each.order
-            if key not in sums:
-                sums[key] = each.schedule.result(each.rule, columns)
+            rule, schedule = each.rule, each.schedule
+            if (key := (terms, rule, each.order)) not in sums:
+                if (taken := (terms, rule.taking, id(schedule.chains))) not in chains:
+                    chains[taken] = schedule.of_chains(rule, columns)
+                sums[key] = schedule.result(rule, columns, chains[taken])
             wrong = int(np.count_nonzero(self._results(each.steps, sums[key], given, sample) != sample.got))
             self._see(f"{in_words_of(each.steps, each.rule)}, in {each.order}", wrong, sample.got.size)
             kept += [] if wrong else [each]
