@@ -114,7 +114,7 @@ def output_options(
     """Add --format and -o, whose values the command gets as one argument `to`, with that of --time-limit if it has one. `-o -`
     prints JSON.
     """
-    file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help} (`-` for stdout).")
+    file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")
 
     def decorated(command: Command) -> Command:
         @wraps(command)
