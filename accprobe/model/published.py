@@ -26,7 +26,7 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, Kind, catalog
 from accprobe.model.record import Value
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, chain
-from accprobe.sass.lowering import Lowering
+from accprobe.sass.lowering import Lowering, compiled
 from accprobe.sass.opcodes import kind_of
 
 KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MATLAB-tensor-core)"
@@ -63,9 +63,6 @@ class Chip(NamedTuple):
     converts_fp8: families that convert (`Family.converts`) lower fp8 operands to two sums of the f16 unit, one of the k whose
     k % 4 is 0 or 1 and one of the others, and a separate add of C.
     has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
-    counts_bits: single bits have a unit; otherwise they are widened for that of 8-bit integers.
-    has_xor: that unit counts bits that differ; otherwise they are counted as common ones, twice.
-    has_int4: 4-bit integers have a unit; otherwise they are widened for two products of that of 8-bit integers.
     """
 
     title: str
@@ -74,9 +71,6 @@ class Chip(NamedTuple):
     group_units: dict[str, Unit]
     converts_fp8: bool = False
     has_steps: bool = False
-    counts_bits: bool = True
-    has_xor: bool = True
-    has_int4: bool = True
     scaled_units: Mapping[Kind, Unit] = MappingProxyType({})
 
 
@@ -120,8 +114,6 @@ CHIPS: dict[str, Chip] = {
         _HOPPER,
         {**_HOPPER, **dict.fromkeys(_FP8, _FP8_HOPPER)},
         converts_fp8=True,
-        has_xor=False,
-        has_int4=False,
     ),
     "b200": Chip(
         "B200",
@@ -129,13 +121,9 @@ CHIPS: dict[str, Chip] = {
         _HOPPER,
         {**_HOPPER, **_FP8_6_4},
         converts_fp8=True,
-        counts_bits=False,
-        has_int4=False,
         scaled_units=_SCALED,
     ),
-    "rtx5090": Chip(
-        "RTX 5090", "sm_120a", {**_HOPPER, **_FP8_6_4}, {}, counts_bits=False, has_int4=False, scaled_units=_SCALED
-    ),
+    "rtx5090": Chip("RTX 5090", "sm_120a", {**_HOPPER, **_FP8_6_4}, {}, scaled_units=_SCALED),
 }
 ALIASES = {"ada": "l40s", "h200": "h100"}
 ALIAS_TITLES = {"h200": "H200"}
@@ -179,13 +167,13 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
     if inst.is_integer:
         return _integer(known, inst)
     if inst.quad_pairs and not known.has_steps:
-        return _multiply_adds(inst)
+        return _multiply_adds(known, inst)
     if inst.a.name == "f64":
         arithmetic = FloatArithmetic(
             FORMATS["f64"], 52, "RNE", None, zero_sign="ieee", nan=_nan(FORMATS["f64"]), nan_payload="b c a"
         )
         root = chain([[k] for k in range(inst.k)], arithmetic)
-        return KnownModel(DotModel(root), _lowering(inst), f"{KHATTAK}; {FASI}; {MEASURED}")
+        return KnownModel(DotModel(root), _lowering(known, inst), f"{KHATTAK}; {FASI}; {MEASURED}")
     if inst.family.converts and known.converts_fp8 and {inst.a.name, inst.b.name} <= set(_FP8):
         return _converted(known, inst)
     unit = _unit(known, inst)
@@ -193,7 +181,7 @@ def _model(known: Chip, inst: Instruction) -> KnownModel | None:
         return None
     groups = [range(inst.k)[i : i + unit.products] for i in range(0, inst.k, unit.products)]
     root = chain(groups, _arithmetic(unit, inst.d))
-    return KnownModel(DotModel(root), _lowering(inst), f"{unit.source}; {MEASURED}", _left(known, inst))
+    return KnownModel(DotModel(root), _lowering(known, inst), f"{unit.source}; {MEASURED}", _left(known, inst))
 
 
 def _unit(known: Chip, inst: Instruction) -> Unit | None:
@@ -230,48 +218,28 @@ def _converted(known: Chip, inst: Instruction) -> KnownModel:
         arithmetic = replace(arithmetic, product_exponent="normalised operands")
     add = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
     halves = [[k for k in range(inst.k) if (k % 4 < 2) == first] for first in (True, False)]
-    kind = "F16" if inst.d.name == "f16" else "F32"
-    shape = f"HMMA.168{inst.k // 2}.{kind}"
-    sequence = ((f"F2FP.F16.{inst.a.name.upper()}.UNPACK_B", 0), (shape, 2), ("HADD2" if kind == "F16" else "FADD", 0))
-    lowering = Lowering((shape,), tuple((op, count or inst.k // 4) for op, count in sequence), "known model")
     source = f"{unit.source}; {MEASURED}; the lowering as ptxas 13 emits it"
-    return KnownModel(DotModel(chain(halves, arithmetic, "separate add", add)), lowering, source)
+    return KnownModel(DotModel(chain(halves, arithmetic, "separate add", add)), _lowering(known, inst), source)
 
 
 def _integer(known: Chip, inst: Instruction) -> KnownModel:
     root = chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate" if inst.satfinite else "wrap"))
-    return KnownModel(DotModel(root), _lowering_of_integers(known, inst), PTX)
+    return KnownModel(DotModel(root), _lowering(known, inst), PTX)
 
 
-def _lowering_of_integers(known: Chip, inst: Instruction) -> Lowering:
-    """Return the opcodes that ptxas 13 emits (report lowering)."""
-    opcode, *_ = kind_of(inst)
-    count = 1
-    if inst.bit_op and not known.counts_bits:
-        opcode, count = "IMMA", inst.k // 32
-    elif (inst.bit_op == "xor" and not known.has_xor) or (inst.a.bits == 4 and not known.has_int4):
-        count = 2
-    return Lowering((opcode,), ((opcode, count),), "known model")
-
-
-def _multiply_adds(inst: Instruction) -> KnownModel:
+def _multiply_adds(known: Chip, inst: Instruction) -> KnownModel:
     """Return m8n8k4 on f32 units: for f32 products in turn and C last; for f16 pairs of products and C, then a conversion."""
     f32 = FORMATS["f32"]
     arithmetic = FloatArithmetic(f32, f32.mantissa_bits, "RNE", None, nan=_nan(f32))
-    widened = ("HADD2.F32", inst.k * 6 + 8 * (inst.c.name == "f16"))
     if inst.d.name == "f32":
         root = chain([[0, 1], [2], [3]], arithmetic, "separate add")
-        return _ordinary(root, (widened, ("FFMA", 32), ("FADD", 8)))
-    arithmetic = replace(arithmetic, zero_sign="ieee")
-    pairs = [FusedSum((Product(k), Product(k + 1)), arithmetic) for k in range(0, inst.k, 2)]
-    total = FusedSum((FusedSum((pairs[0], Addend()), arithmetic), pairs[1]), arithmetic)
-    converted = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
-    sequence = (("HADD2.F32", 44), ("FMUL", 16), ("FFMA", 16), ("FADD", 16), ("F2FP.F16.F32.PACK_AB", 4))
-    return _ordinary(FusedSum((total,), converted), sequence)
-
-
-def _ordinary(root: FusedSum, sequence: tuple[tuple[str, int], ...]) -> KnownModel:
-    return KnownModel(DotModel(root), Lowering((), sequence, "known model"), IEEE)
+    else:
+        arithmetic = replace(arithmetic, zero_sign="ieee")
+        pairs = [FusedSum((Product(k), Product(k + 1)), arithmetic) for k in range(0, inst.k, 2)]
+        total = FusedSum((FusedSum((pairs[0], Addend()), arithmetic), pairs[1]), arithmetic)
+        converted = FloatArithmetic(inst.d, inst.d.mantissa_bits, "RNE", None, zero_sign="ieee", nan=_nan(inst.d))
+        root = FusedSum((total,), converted)
+    return KnownModel(DotModel(root), _lowering(known, inst), IEEE)
 
 
 def _left(known: Chip, inst: Instruction) -> Left:
@@ -299,9 +267,10 @@ _WORDS_LEAVE: dict[str, tuple[Value, ...]] = {
 }
 
 
-def _lowering(inst: Instruction) -> Lowering:
+def _lowering(known: Chip, inst: Instruction) -> Lowering:
+    """Return what ptxas 13 makes of an instruction (report lowering); for older chips, the opcode of its unit."""
     opcode, *_ = kind_of(inst)
-    return Lowering((opcode,), ((opcode, 1),), "known model")
+    return compiled(known.architecture).get(inst.name) or Lowering((opcode,), ((opcode, 1),), "known model")
 
 
 @dataclass(frozen=True)

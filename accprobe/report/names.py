@@ -12,7 +12,6 @@ by other words of the claim: 'torch:mm 16x8x* bf16'. Where one model is needed, 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -20,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from accprobe.build.checkout import data_folder
 from accprobe.devices.protocol import Device
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.formats import FORMATS
@@ -29,9 +27,10 @@ from accprobe.model.published import CHIPS, SIM
 from accprobe.model.tree import DotModel
 from accprobe.report.claims import Claim
 from accprobe.report.published import published
-from accprobe.report.recorded import ATLAS, STANDARD_INPUT, no_report, recorded
+from accprobe.report.recorded import STANDARD_INPUT, no_report, recorded
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
+from accprobe.sass.lowering import compiled
 
 EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 
@@ -124,8 +123,10 @@ def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
     known = list(device.instructions())
     if not select:
         return known
-    compiled = _compiled(device.architecture)
-    opcodes = {inst: compiled.get(inst) or tuple(filter(None, [inst.mnemonic])) for inst in known}
+    sequences = {name: became.sequence for name, became in compiled(device.architecture).items()}
+    opcodes = {
+        inst: [opcode for opcode, _ in sequences.get(inst.name, ())] or [*filter(None, [inst.mnemonic])] for inst in known
+    }
     chosen: dict[Instruction, None] = {}
     for word in select:
         chosen |= dict.fromkeys(matching(opcodes, word) or [_unlisted(word, device.architecture, opcodes)])
@@ -163,18 +164,6 @@ def _unknown_claim(claims: Iterable[AnyClaim], source: str, word: str) -> Unknow
     else:
         meant = _near(name, {one.name: one.opcodes for one in every})
     return UnknownName(f"{source} has no {nouns} '{word}'; {meant}")
-
-
-@cache
-def _compiled(architecture: str) -> Opcodes:
-    """Return the opcodes of a compile target's instructions, as the recorded atlas has them."""
-    atlas = json.loads((data_folder("reports") / f"{ATLAS}.json").read_text())
-    return {
-        parse(name): [opcode for opcode, _ in each["lowering"]]
-        for name, became in atlas["lowerings"].items()
-        for each in became
-        if architecture in each["on"]
-    }
 
 
 def rows_named(report: Report, source: str, word: str) -> tuple[Report, str]:

@@ -8,9 +8,7 @@ from pathlib import Path
 from accprobe.build.checkout import data_folder
 from accprobe.errors import ReportError, nearest
 from accprobe.model.published import EXPLAINED
-
-ATLAS = "lowering"
-"""The atlas of lowerings, which `scripts/lowerings` writes, lies beside the reports."""
+from accprobe.sass.lowering import ATLAS
 
 STANDARD_INPUT = "-"
 """The name of the report that is read from standard input."""
