@@ -46,7 +46,7 @@ TRIES = 8
 
 def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
     """Return the confirmed functions of each unit: of the report `like`, otherwise of that GPU or its architecture."""
-    if not isinstance(device, OnGpu) or device.kind != "cuda" or (like or "").startswith("sim:"):
+    if (like or "").startswith("sim:"):
         return {}
     reports = [Report.load(like)] if like else recorded_of(device.architecture).values()
     for report in sorted(reports, key=lambda report: report.device.name != device.name):
@@ -179,8 +179,7 @@ def _seen(check: _Checked, got: Launched, words: Bits, expected: Bits) -> Iterat
 
 def function_benches(device: Device, like: str | None, seed: int) -> dict[str, FunctionBench]:
     """Return a bench for each unit that the GPU and the report have."""
-    found = function_rows(device, like)
-    if not found or not isinstance(device, OnGpu):
+    if not isinstance(device, OnGpu) or device.kind != "cuda" or not (found := function_rows(device, like)):
         return {}
     units = {unit.name: unit for unit in SCALAR_UNITS}
     needed = [units[row.name] for rows in found.values() for row in rows]

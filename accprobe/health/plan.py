@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from accprobe.devices.protocol import Device
@@ -45,26 +45,17 @@ class CheckPlan:
         return 0.75 * self.seconds / max(units, 1)
 
 
-class MatrixUnit(NamedTuple):
-    """operands: format of A and B; result: format of C and D; sparse: 2:4 sparse A."""
-
-    operands: str
-    result: str
-    sparse: bool = False
-
-
 UNITS = {
-    "fp8": MatrixUnit("e4m3", "f32"),
-    "f16": MatrixUnit("f16", "f32"),
-    "bf16": MatrixUnit("bf16", "f32"),
-    "tf32": MatrixUnit("tf32", "f32"),
-    "int8": MatrixUnit("s8", "s32"),
-    "f64": MatrixUnit("f64", "f64"),
-    "fp8-sparse": MatrixUnit("e4m3", "f32", sparse=True),
-    "f16-sparse": MatrixUnit("f16", "f32", sparse=True),
+    "fp8": ("e4m3", "f32"),
+    "f16": ("f16", "f32"),
+    "bf16": ("bf16", "f32"),
+    "tf32": ("tf32", "f32"),
+    "int8": ("s8", "s32"),
+    "f64": ("f64", "f64"),
+    "fp8-sparse": ("e4m3", "f32"),
+    "f16-sparse": ("f16", "f32"),
 }
-"""Units by name. The sparse ones exercise operand selection for 8 and 16 bits."""
-
+"""Formats of A and B, and of C and D, of each matrix unit. The sparse ones exercise operand selection for 8 and 16 bits."""
 
 FUNCTION_UNITS = {
     "special function": (
@@ -82,11 +73,8 @@ FUNCTION_UNITS = {
 def chosen(device: Device, models: Mapping[Instruction, DotModel]) -> dict[str, Instruction]:
     """Return the instruction of each unit that the device has and `models` covers: of the newest family, the largest."""
     runnable = [inst for inst in device.instructions() if inst in models and device.explain_unavailable(inst) is None]
-    runnable.sort(key=lambda inst: (inst.family.since, inst.m * inst.n * inst.k), reverse=True)
-    return {name: found[0] for name, unit in UNITS.items() if (found := _of(unit, runnable))}
-
-
-def _of(unit: MatrixUnit, among: list[Instruction]) -> list[Instruction]:
-    plain = (inst for inst in among if not (inst.satfinite or inst.a_registers or inst.scale or inst.kind))
-    formats = (unit.operands, unit.operands, unit.result, unit.result, unit.sparse)
-    return [inst for inst in plain if (inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.sparse) == formats]
+    plain = [inst for inst in runnable if not (inst.satfinite or inst.a_registers or inst.scale or inst.kind)]
+    largest = sorted(plain, key=lambda inst: (inst.family.since, inst.m * inst.n * inst.k))
+    by_formats = {(inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.sparse): inst for inst in largest}
+    wanted = {name: (a, a, d, d, name.endswith("sparse")) for name, (a, d) in UNITS.items()}
+    return {name: by_formats[formats] for name, formats in wanted.items() if formats in by_formats}

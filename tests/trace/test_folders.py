@@ -108,14 +108,8 @@ HOSTILE: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "a later version": (lambda lines: lines[0].update(version=99), "of version 1: version: Input should be 1"),
     "no name": (lambda lines: lines[1].pop("name"), "line 2: name: Field required"),
     "numbers out of order": (edited(number=7), "operation 0 is missing"),
-    "a name that is no text": (edited(name=["x"]), "name: Input should be a valid string"),
     "a long name": (edited(name="x" * 100_000), "name: String should have at most"),
-    "a negative size": (
-        lambda lines: lines[1]["inputs"][0].__setitem__(2, [-1, 4]),
-        "inputs.0.shape.0: Input",
-    ),
     "an enormous tensor": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]), "too large"),
-    "many dimensions": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1] * 99), "should have at most 16 items"),
     "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "inputs.0.shape: Field required"),
     "an end too early": (lambda lines: lines.pop(2), "operation 1 is missing"),
 }
@@ -135,7 +129,6 @@ def test_a_made_up_trace_is_one_sentence(name: str, tmp_path: Path) -> None:
 
 RAW = {
     "deep JSON": (b"[" * 100_000 + b"\n", "recursion limit"),
-    "a pickle": (b"\x80\x04K\x01.\n", "Invalid JSON"),
     "a long line": (b'"' + b"x" * MOST_LINE + b'"\n', "longer than"),
     "nothing": (b"", "not a trace of accprobe"),
 }
