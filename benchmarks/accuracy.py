@@ -107,7 +107,7 @@ def summed(entry: ErrorRow) -> Line:
         "k": entry.k,
         "promote_every": entry.promote_every,
         "relative_error": errors.relative_error,
-        "interval": list(asdict(errors.relative_error_interval).values()),
+        "interval": list(errors.relative_error_interval),
         "bias": errors.bias,
     }
 

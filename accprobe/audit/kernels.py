@@ -264,7 +264,7 @@ def shortfalls(kernels: Sequence[Kernel], demanded: Requirements) -> list[Shortf
     ]
     if demanded.required and not kernels:
         found.append(
-            Shortfall("required", (), "", f"no kernel has a matrix opcode, and {_either(demanded.required)} is required")
+            Shortfall("required", (), "", f"no kernel has a matrix opcode, and {' or '.join(demanded.required)} is required")
         )
     return found
 
@@ -272,7 +272,7 @@ def shortfalls(kernels: Sequence[Kernel], demanded: Requirements) -> list[Shortf
 def _of_kernel(kernel: Kernel, demanded: Requirements) -> Iterator[tuple[_Rule, str, str]]:
     names = [opcode for opcode, _ in kernel.matrix]
     if demanded.required and not any(_matches(opcode, demanded.required) for opcode in names):
-        yield "required", "", f"it has {', '.join(names)}, and not {_either(demanded.required)}"
+        yield "required", "", f"it has {', '.join(names)}, and not {' or '.join(demanded.required)}"
     for opcode in names:
         if _matches(opcode, demanded.forbidden):
             yield "forbidden", opcode, "is forbidden"
@@ -281,10 +281,6 @@ def _of_kernel(kernel: Kernel, demanded: Requirements) -> Iterator[tuple[_Rule, 
             reason = _too_few(known, demanded.bits)
             if reason and not _promoted(kernel, opcode, demanded.promoted_within):
                 yield "accumulator", opcode, reason
-
-
-def _either(opcodes: Sequence[str]) -> str:
-    return " or ".join(opcodes)
 
 
 def _too_few(known: Accumulator | None, bits: int) -> str:

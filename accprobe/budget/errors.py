@@ -121,12 +121,8 @@ def tally(model: ProductModel, operands: DrawnPair, exact: Exact, scales: ScaleW
     )
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A confidence interval at the level CONFIDENCE, from the differences between draws."""
-
-    low: float
-    high: float
+Interval = tuple[float, float]
+"""A confidence interval at the level CONFIDENCE, from the differences between draws."""
 
 
 @dataclass(frozen=True)
@@ -181,4 +177,4 @@ def _interval(sums: Floats, power: float = 1.0) -> Interval | None:
     over, under = (counts @ sums).T
     quotients = np.divide(over, under, out=np.zeros(RESAMPLED), where=under > 0) ** power
     low, high = np.quantile(quotients, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(low), float(high))
+    return float(low), float(high)

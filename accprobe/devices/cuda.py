@@ -127,23 +127,16 @@ class CudaDevice(Device):
             np.copyto(staged.reshape(operand.shape), operand)
         device, results, size = self._operands.device, self._results.device, _ALIGNMENT + d.nbytes
         runtime.memcpyAsync(device, self._operands.host_pointer, offsets[-1], runtime.memcpyHostToDevice, stream.ptr)
-        pointers = [device + offset for offset in offsets[:-1]]
-        self._launch(inst, function, pointers, results, size, len(d), placement)
+        runtime.memsetAsync(results, _POISON, size, stream.ptr)
+        blocks = -(-tile.tiles(inst, len(d)) * inst.threads // probes.BLOCK_THREADS)
+        grid = min(blocks, 16 * self._properties["multiProcessorCount"])
+        pointers = map(np.uint64, [*(device + offset for offset in offsets[:-1]), results + _ALIGNMENT, results])
+        first = np.uint32(placement % tile.placements(inst))
+        function((grid,), (probes.BLOCK_THREADS,), (*pointers, np.uint64(len(d)), first))
         runtime.memcpyAsync(self._results.host_pointer, results, size, runtime.memcpyDeviceToHost, stream.ptr)
         stream.synchronize()
         self._check_stored(inst, self._results.host[:8].view(np.uint64)[0], len(d))
         d[:] = self._results.host[_ALIGNMENT:size].view(d.dtype)
-
-    def _launch(
-        self, inst: Instruction, function: Any, operands: list[int], results: int, size: int, count: int, placement: int
-    ) -> None:
-        """Poison `results` (the count of stored results, then d from _ALIGNMENT on) and launch."""
-        self._cupy.cuda.runtime.memsetAsync(results, _POISON, size, self._cupy.cuda.get_current_stream().ptr)
-        blocks = -(-tile.tiles(inst, count) * inst.threads // probes.BLOCK_THREADS)
-        grid = min(blocks, 16 * self._properties["multiProcessorCount"])
-        pointers = [np.uint64(pointer) for pointer in (*operands, results + _ALIGNMENT, results)]
-        first = np.uint32(placement % tile.placements(inst))
-        function((grid,), (probes.BLOCK_THREADS,), (*pointers, np.uint64(count), first))
 
     def _check_stored(self, inst: Instruction, counter: np.uint64, count: int) -> None:
         stored = (int(counter) - int.from_bytes(bytes([_POISON]) * 8)) % 2**64

@@ -303,18 +303,15 @@ class ReplayDevice(Device):
         return self._facts(inst).lowering
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """Return the recorded results. Raises NotRecorded as `_results`."""
         return self._results(inst, query_key(inst, request, placement))
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
-        """Return the recorded results. Raises NotRecorded as `_results`."""
         return self._results(inst, query_key(inst, request, placement), expected)
 
     def settings(self, inst: Instruction) -> tuple[str, ...]:
         return self._facts(inst).settings
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """Return the recorded results. Raises NotRecorded as `_results`."""
         return self._results(inst, query_key(inst, request, 0, setting))
 
     def _results(self, inst: Instruction, key: bytes, expected: Bits | None = None) -> Bits:

@@ -161,7 +161,7 @@ def budget_json(account: ErrorReport) -> str:
 def _budget_row(account: ErrorReport, entry: ErrorRow) -> JsonObject:
     """Return a row. promote_every: null where sums are never promoted; numbers: null without a finite output that is not 0."""
     row, errors = asdict(entry), asdict(entry.errors)
-    ends = {name: list((errors[name] or {"low": None, "high": None}).values()) for name in errors if name.endswith("interval")}
+    ends = {name: errors[name] or (None, None) for name in errors if name.endswith("interval")}
     del row["errors"]
     simulated = entry.accumulation in account.simulated
     return row | {"simulated": simulated, "seed": account.request.seed} | errors | ends

@@ -47,7 +47,7 @@ def lowered(sequence: Iterable[tuple[str, int]]) -> str:
     counts: dict[str, int] = {}
     for opcode, count in sequence:
         counts[opcodes.stem(opcode)] = counts.get(opcodes.stem(opcode), 0) + count
-    return " + ".join(f"{count}×{stem}" if opcodes.family(stem) and count > 1 else stem for stem, count in counts.items())
+    return " + ".join(f"{count}×{stem}" if opcodes.is_matrix(stem) and count > 1 else stem for stem, count in counts.items())
 
 
 def effective_bits(row: Row) -> str:

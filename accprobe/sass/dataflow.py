@@ -2,15 +2,14 @@
 
 The effect of a line is the registers that it writes, and the sources of their values. One pass over the lines numbers these
 values and records the inputs of each. Most lines produce `UNKNOWN_VALUE`, as do lines that read only unknown values, except
-matrix instructions. A `Solution` then evaluates the wanted values and their inputs.
+matrix instructions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import cache, lru_cache, reduce
-from typing import Generic, Literal, NamedTuple, TypeVar
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
 from accprobe.sass.flow import START, Flow
 from accprobe.sass.opcodes import is_matrix, parse
@@ -107,11 +106,6 @@ def addend(opcode: str, operands: list[str]) -> tuple[int | None, bool]:
     return number, number is not None and re.match(r"\s*!?UP\d", scale) is not None
 
 
-PATIENCE = 4
-"""Number of changes of a value at a merge of control flow, after which growing bounds are replaced by no bound
-(`Solution`).
-"""
-
 UNKNOWN_VALUE = 0
 """The number of a value about which nothing is known."""
 
@@ -120,11 +114,14 @@ _SHIFT, _MASK = 8, 255
 writes; for a register at the start of a block, -1 - the block, and below it the register.
 """
 
-T = TypeVar("T")
-
 
 def line_of(value: int) -> int:
     return (value >> _SHIFT) - 1
+
+
+def place_of(value: int) -> int:
+    """Return the position of a value of a line among the registers that the line writes."""
+    return value & _MASK
 
 
 def first_value(line: int) -> int:
@@ -256,68 +253,3 @@ class RegisterValues:
                 waiting += new
             self._meetings[register] = found
         return self._meetings[register]
-
-
-class Solution(Generic[T]):
-    """The facts about the wanted values, evaluated until nothing changes; None: nothing is known.
-
-    make: from a line, a position among the registers that it writes, and the facts about its inputs. join: of the values of two
-    paths; widen: as join, of an old and a newer value that may grow without a bound.
-    """
-
-    def __init__(
-        self,
-        values: RegisterValues,
-        make: Callable[[int, int, list[T | None]], T | None],
-        join: Callable[[T | None, T | None], T | None],
-        widen: Callable[[T | None, T | None], T | None],
-        wanted: Iterable[int],
-    ) -> None:
-        self._values, self._make, self._join, self._widen = values, make, join, widen
-        self._inputs: dict[int, tuple[int, ...]] = {}
-        self._known: dict[int, T | None] = {UNKNOWN_VALUE: None}
-        self._changes: dict[int, int] = {}
-        order = self._ordered(wanted)
-        again = False in [self._evaluate(value) for value in order]
-        while again:
-            before = dict(self._known)
-            for value in order:
-                self._evaluate(value)
-            again = self._known != before
-
-    def get(self, value: int) -> T | None:
-        return self._known.get(self._values.origin(value))
-
-    def _ordered(self, wanted: Iterable[int]) -> list[int]:
-        """Return every wanted value and its inputs, each after its inputs except in loops."""
-        origin, inputs = self._values.origin, self._inputs
-        ordered: list[int] = []
-        waiting: list[int | None] = list(map(origin, wanted))
-        while waiting:
-            value = waiting.pop()
-            if value is None:  # the inputs of the next one have been ordered
-                ordered.append(waiting.pop() or UNKNOWN_VALUE)
-            elif value != UNKNOWN_VALUE and value not in inputs:
-                inputs[value] = tuple(map(origin, self._values.inputs[value]))
-                waiting += (value, None, *inputs[value])
-        return ordered
-
-    def _evaluate(self, value: int) -> bool:
-        """Evaluate a value from the inputs that have been evaluated; return whether all have been."""
-        inputs = [self._known[before] for before in self._inputs[value] if before in self._known]
-        complete = len(inputs) == len(self._inputs[value])
-        if value > 0 and complete:
-            self._known[value] = self._make(line_of(value), value & _MASK, inputs)
-        elif value < 0 and inputs:
-            self._known[value] = self._merged(value, inputs)
-        return complete
-
-    def _merged(self, value: int, inputs: list[T | None]) -> T | None:
-        new = inputs[0] if all(other is inputs[0] for other in inputs) else reduce(self._join, inputs)
-        old = self._known.get(value, new)
-        if old is new:
-            return new
-        changes = self._changes.get(value, 0)
-        merged = (self._join if changes < PATIENCE else self._widen)(old, new)
-        self._changes[value] = changes + (merged != old)
-        return merged

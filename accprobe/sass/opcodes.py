@@ -47,7 +47,6 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)|(8|16)8(\d+)")
 class MatrixOpcode:
     """One matrix opcode. m, n, k: its shape, 0 if the name does not have it; d, a, b: names of formats, "" likewise."""
 
-    text: str
     stem: str
     m: int
     n: int
@@ -86,7 +85,7 @@ def parse(text: str) -> MatrixOpcode:
     m, n, k = _shape(shape) if shape else (0, 0, 0)
     named = [word.lower() for word in words if word.lower() in FORMATS]
     d, a, b = _formats(stem, shape[0], named) if shape else ("", "", "")
-    return MatrixOpcode(text, stem, m, n, k, d, a, b, "SP" in words, "SF" in words, "SAT" in words)
+    return MatrixOpcode(stem, m, n, k, d, a, b, "SP" in words, "SF" in words, "SAT" in words)
 
 
 @cache
@@ -144,11 +143,6 @@ def letter(formats: set[str]) -> str:
 def stem(opcode: str) -> str:
     """Return the opcode without modifiers: "HMMA" of "HMMA.16816.F32"."""
     return opcode.partition(".")[0]
-
-
-def family(opcode: str) -> Family | None:
-    """Return the PTX family of a matrix opcode, None for other opcodes."""
-    return _UNITS.get(stem(opcode), (None, ""))[0]
 
 
 def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "foreign"]:

@@ -13,16 +13,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from accprobe.sass.dataflow import RegisterValues, Solution, line_of
+from accprobe.sass.dataflow import UNKNOWN_VALUE, RegisterValues, line_of, place_of
 from accprobe.sass.flow import Flow
 from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
 
 UNBOUNDED = 1 << 30
 """Replaces a count without a bound, which depends on the number of iterations of a loop."""
+
+PATIENCE = 4
+"""Changes of a value at a merge of control flow, after which a growing bound is replaced by UNBOUNDED."""
 
 PromotionVerdict = Literal["promoted", "never", "whole", "unknown"]
 
@@ -103,6 +107,84 @@ def _in_tensor_memory(function: Function, flow: Flow, lines: list[int]) -> Chain
 _NO_FLOW = "the disassembler does not know where some jump leads"
 
 
+class _Sums:
+    """What is known about the wanted values and their inputs, evaluated until nothing changes; None: no partial sum."""
+
+    def __init__(self, values: RegisterValues, wanted: Iterable[int]) -> None:
+        self._values = values
+        self._inputs: dict[int, tuple[int, ...]] = {}
+        self._known: dict[int, Partial | None] = {UNKNOWN_VALUE: None}
+        self._changes: dict[int, int] = {}
+        order = self._ordered(wanted)
+        again = False in [self._evaluate(value) for value in order]
+        while again:
+            before = dict(self._known)
+            for value in order:
+                self._evaluate(value)
+            again = self._known != before
+
+    def get(self, value: int) -> Partial | None:
+        return self._known.get(self._values.origin(value))
+
+    def _ordered(self, wanted: Iterable[int]) -> list[int]:
+        """Return every wanted value and its inputs, each after its inputs except in loops."""
+        origin, inputs = self._values.origin, self._inputs
+        ordered: list[int] = []
+        waiting: list[int | None] = list(map(origin, wanted))
+        while waiting:
+            value = waiting.pop()
+            if value is None:  # the inputs of the next one have been ordered
+                ordered.append(waiting.pop() or UNKNOWN_VALUE)
+            elif value != UNKNOWN_VALUE and value not in inputs:
+                inputs[value] = tuple(map(origin, self._values.inputs[value]))
+                waiting += (value, None, *inputs[value])
+        return ordered
+
+    def _evaluate(self, value: int) -> bool:
+        """Evaluate a value from the inputs that have been evaluated; return whether all have been."""
+        inputs = [self._known[before] for before in self._inputs[value] if before in self._known]
+        complete = len(inputs) == len(self._inputs[value])
+        if value > 0 and complete:
+            self._known[value] = self._make(line_of(value), place_of(value), inputs)
+        elif value < 0 and inputs:
+            self._known[value] = self._merged(value, inputs)
+        return complete
+
+    def _merged(self, value: int, inputs: list[Partial | None]) -> Partial | None:
+        new = inputs[0] if all(other is inputs[0] for other in inputs) else reduce(_join, inputs)
+        old = self._known.get(value, new)
+        if old is new:
+            return new
+        changes = self._changes.get(value, 0)
+        merged = _join(old, new)
+        if changes >= PATIENCE and merged and old and merged.most > old.most:
+            merged = merged._replace(most=UNBOUNDED)
+        self._changes[value] = changes + (merged != old)
+        return merged
+
+    def _make(self, index: int, place: int, inputs: list[Partial | None]) -> Partial | None:
+        action = self._values.actions[index]
+        guarded = self._values.function.lines[index].guard
+        read = inputs[:-1] if guarded else inputs
+        value: Partial | None = None
+        if action == "matrix":
+            value = self._product(index, place, read[0])
+        elif action == "add":
+            value = _sum(read)
+        elif action == "copy":
+            value = reduce(_join, read)
+        elif action == "scale":
+            known: list[Partial | None] = [each for each in read if each]
+            value = reduce(_join, known) if known else None
+        return _join(inputs[-1], value) if guarded else value
+
+    def _product(self, index: int, place: int, before: Partial | None) -> Partial:
+        least, most = (before.least, before.most) if before else (0, 0)
+        if index in self._values.undecided:
+            least = 0
+        return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
+
+
 class _Analysis:
     """The partial sums of one function along its control flow."""
 
@@ -114,42 +196,21 @@ class _Analysis:
         values, groups = self._values, _Groups()
         added = {value: values.sources(value) for value in values.sums}
         wanted = chain.from_iterable((values.accumulated.values(), *added.values()))
-        solution = Solution(values, self._make, _join, _widen, wanted)
+        known_sums = _Sums(values, wanted)
         longest: dict[int, int] = {}
         for index, value in values.accumulated.items():
-            before = solution.get(value)
+            before = known_sums.get(value)
             groups.join(index, before.makers if before else ())
             longest[index] = min((before.most if before else 0) + 1, UNBOUNDED)
         promotions: dict[int, dict[PartialPlace, Partial]] = {}
         for value, sources in added.items():
-            for source, partial in _promoted({source: known for source in sources if (known := solution.get(source))}):
+            for source, partial in _promoted({source: known for source in sources if (known := known_sums.get(source))}):
                 for maker in partial.makers:
                     promotions.setdefault(groups.root(maker), {})[line_of(value), source] = partial
         return [
             self._chain(members, max(longest[index] for index in members), promotions.get(groups.root(members[0]), {}))
             for members in groups.sorted()
         ]
-
-    def _make(self, index: int, place: int, inputs: list[Partial | None]) -> Partial | None:
-        action = self._values.actions[index]
-        guarded = self._function.lines[index].guard
-        read = inputs[:-1] if guarded else inputs
-        value: Partial | None = None
-        if action == "matrix":
-            value = self._product(index, place, read[0])
-        elif action == "add":
-            value = _sum(read)
-        elif action == "copy":
-            value = _joined(read)
-        elif action == "scale":
-            value = _joined([each for each in read if each])
-        return _join(inputs[-1], value) if guarded else value
-
-    def _product(self, index: int, place: int, before: Partial | None) -> Partial:
-        least, most = (before.least, before.most) if before else (0, 0)
-        if index in self._values.undecided:
-            least = 0
-        return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
 
     def _chain(self, members: list[int], longest: int, ended: dict[PartialPlace, Partial]) -> Chain:
         function, flow = self._function, self._flow
@@ -211,18 +272,6 @@ def _join(a: Partial | None, b: Partial | None) -> Partial | None:
         return a
     least, most = min(a.least, b.least), max(a.most, b.most)
     return Partial(least, most, a.added or b.added, a.makers | b.makers, a.places | b.places)
-
-
-def _joined(values: list[Partial | None]) -> Partial | None:
-    joined = values[0] if values else None
-    for value in values[1:]:
-        joined = _join(joined, value)
-    return joined
-
-
-def _widen(old: Partial | None, new: Partial | None) -> Partial | None:
-    joined = _join(old, new)
-    return joined._replace(most=UNBOUNDED) if joined and old and joined.most > old.most else joined
 
 
 def _promoted(added: dict[int, Partial]) -> Iterator[tuple[int, Partial]]:

@@ -89,5 +89,5 @@ def test_the_confidence_interval_contains_the_mean_of_many_draws() -> None:
 
     runs = [Errors.of(E4M3.product(32), [of_draw() for _ in range(8)]) for _ in range(40)]
     intervals = [run.relative_error_interval for run in runs]
-    assert 30 <= sum(each is not None and each.low <= 1 <= each.high for each in intervals) <= 40
+    assert 30 <= sum(each is not None and each[0] <= 1 <= each[1] for each in intervals) <= 40
     assert Errors.of(E4M3.product(32), [of_draw()]).relative_error_interval is None

@@ -56,7 +56,7 @@ def _bias(entry: ErrorRow) -> Phrase:
     bias, interval = entry.errors.bias, entry.errors.bias_interval
     if bias is None:
         return Phrase("")
-    if interval is not None and interval.low <= 0 <= interval.high:
+    if interval is not None and interval[0] <= 0 <= interval[1]:
         return Phrase("~0", "quiet")
     return Phrase(f"{'-' if bias < 0 else '+'}{percent(abs(bias))}", "narrow" if abs(bias) >= LOUD else "")
 
@@ -69,12 +69,13 @@ def _bound(entry: ErrorRow) -> Phrase:
 
 
 def _interval(found: Interval | None) -> Phrase:
-    if found is None or not found.high:
+    low, high = found or (0.0, 0.0)
+    if not high:
         return Phrase("")
-    differing = (digits for digits in range(2, 5) if percent(found.low, digits) != percent(found.high, digits))
+    differing = (digits for digits in range(2, 5) if percent(low, digits) != percent(high, digits))
     if (digits := next(differing, None)) is None:
         return Phrase("")
-    return Phrase(f"{percent(found.low, digits).removesuffix(' %')} to {percent(found.high, digits)}", "quiet")
+    return Phrase(f"{percent(low, digits).removesuffix(' %')} to {percent(high, digits)}", "quiet")
 
 
 def _snr(entry: ErrorRow) -> str:
