@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -77,7 +76,7 @@ class Reading:
     pieces: int = 0
     done: int = 0
     functions: Counter[str] = field(default_factory=Counter)
-    ptx: dict[str, int] = field(default_factory=dict)
+    ptx: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     begun: list[Kernel] = field(default_factory=list)
 
@@ -99,7 +98,7 @@ def libraries(
     reading: Reading | None = None,
     on_piece: Callable[[Reading], None] = lambda _: None,
 ) -> Iterator[list[Kernel]]:
-    """Yield every kernel with a matrix opcode in each file, in order, as soon as it is read.
+    """Yield every kernel with a matrix opcode in each file with device code, in order, as soon as it is read.
 
     targets: architectures to read; none: all. `reading` counts the rest. Memory does not grow with the files: a piece (a cubin)
     is unpacked, disassembled and dropped. Raises AccprobeError if a named file has no device code, or none of it can be read.
@@ -109,16 +108,15 @@ def libraries(
         tasks = _tasks(binaries.find(paths, Path(unpacked), targets), reading)
         for task, (every, counts, problem) in _read_all(tasks, jobs, unpacked):
             piece = task.piece
-            if piece:
-                reading.done += 1
-                reading.functions.update({name: count for name, count in counts.items() if binaries.wanted(name, targets)})
-                if problem:
-                    place = f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''} cannot be read: "
-                    if not any(known.startswith(place) for known in reading.problems):
-                        reading.problems.append(place + problem)
-                reading.begun += [kernel for kernel in every if binaries.wanted(kernel.architecture, targets)]
-                on_piece(reading)
-            if task.is_last:
+            reading.done += 1
+            reading.functions.update({name: count for name, count in counts.items() if binaries.wanted(name, targets)})
+            if problem:
+                place = f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''} cannot be read: "
+                if not any(known.startswith(place) for known in reading.problems):
+                    reading.problems.append(place + problem)
+            reading.begun += [kernel for kernel in every if binaries.wanted(kernel.architecture, targets)]
+            on_piece(reading)
+            if piece is task.found.pieces[-1]:
                 task.found.discard()
                 finished, reading.begun = reading.begun, []
                 yield finished
@@ -128,26 +126,21 @@ def libraries(
 
 
 class _Task(NamedTuple):
-    """A piece of a file to read; None if the file has none."""
+    """A piece of a file to read."""
 
     found: DeviceCode
-    piece: Piece | None
-    is_last: bool
+    piece: Piece
 
 
 def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
     for found in files:
         reading.problems += found.problems
-        for architecture, count in found.ptx.items():
-            reading.ptx[architecture] = reading.ptx.get(architecture, 0) + count
+        reading.ptx += found.ptx
         reading.pieces += len(found.pieces)
-        for number, piece in enumerate(found.pieces, 1):
-            yield _Task(found, piece, number == len(found.pieces))
-        if not found.pieces:
-            yield _Task(found, None, True)
+        yield from (_Task(found, piece) for piece in found.pieces)
 
 
-_Read = tuple[list[Kernel], dict[str, int], str]
+_Read = tuple[list[Kernel], Counter[str], str]
 """Kernels, number of functions by architecture, and errors."""
 
 
@@ -186,34 +179,24 @@ def _begin_worker(folder: str) -> None:
     tempfile.tempdir = folder
 
 
-def _read(piece: Piece | None) -> _Read:
+def _read(piece: Piece) -> _Read:
     """Read one piece, in a worker process."""
-    if piece is None:
-        return [], {}, ""
     found: list[Kernel] = []
     counts: Counter[str] = Counter()
+    problem = ""
+    gc.disable()  # there are millions of lines: the cyclic garbage collector would double the time
     try:
-        with _without_collections(), binaries.cubin(piece) as path:
+        with binaries.cubin(piece) as path:
             for function in reading.functions(path, matrix=True):
                 counts[function.architecture or piece.architecture] += 1
                 kernel = witness(function, piece.label)
                 if kernel.matrix:
                     found.append(kernel)
     except ToolFailed as e:
-        return found, dict(counts), str(e)
-    return found, dict(counts), ""
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Disable Python's cyclic garbage collector, which doubles the time to read lines because there are millions of objects."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
+        problem = str(e)
     finally:
-        if enabled:
-            gc.enable()
+        gc.enable()
+    return found, counts, problem
 
 
 _Rule = Literal["accumulator", "required", "forbidden"]

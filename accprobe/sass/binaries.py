@@ -14,6 +14,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class DeviceCode:
 
     label: str
     pieces: list[Piece] = field(default_factory=list)
-    ptx: dict[str, int] = field(default_factory=dict)
+    ptx: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     copy: Path | None = None
 
@@ -85,6 +86,8 @@ def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] =
         try:
             for found in _in_path(path, unpacked):
                 found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
+                if not found.pieces:
+                    found.discard()
                 yield found
         except AccprobeError as e:
             yield DeviceCode(str(path), problems=[str(e)])
@@ -278,7 +281,7 @@ def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCo
         if kind == _ELF_ENTRY:
             found.pieces.append(Piece(path, label, "fatbin", place, stop, architecture))
         elif kind == _PTX_ENTRY:
-            found.ptx[architecture] = found.ptx.get(architecture, 0) + 1
+            found.ptx[architecture] += 1
         place = stop
     return end
 
