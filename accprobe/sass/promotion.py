@@ -108,7 +108,7 @@ _NO_FLOW = "the disassembler does not know where some jump leads"
 
 
 class _Sums:
-    """What is known about the wanted values and their inputs, evaluated until nothing changes; None: no partial sum."""
+    """The partial sums of the wanted values and of their inputs, evaluated until nothing changes; None: it is none."""
 
     def __init__(self, values: RegisterValues, wanted: Iterable[int]) -> None:
         self._values = values
