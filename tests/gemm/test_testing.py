@@ -107,13 +107,13 @@ def test_a_function_that_changes_from_call_to_call() -> None:
         assert_batch_invariant(plan, ms=(1, 16), **how(plan))
 
 
-@pytest.mark.parametrize("plan", [replace(SMALL, k=64), Planted("s8", "s8", out="s32", k=300)])
-def test_same_plan(plan: Planted) -> None:
+def test_same_plan() -> None:
+    plan = replace(SMALL, k=32)
     assert_same_plan(plan, replace(plan), **how(plan))
 
 
 def test_another_plan() -> None:
-    plan = replace(FP8, m=16, n=16, k=128)
+    plan = replace(FP8, m=8, n=8, k=128)
     with pytest.raises(AssertionError, match="another plan than Planted: ") as e:
         assert_same_plan(plan, replace(plan, promote_every=64), **how(plan))
     assert "f -> g changed order: chain of [acc 32] -> 2 slices of 64, added in f32" in str(e.value)
