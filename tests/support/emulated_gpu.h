@@ -1,11 +1,12 @@
-// Runs a probe on the CPU, one thread each, see emulated_gpu.py: CUDA's words, and a MULTIPLY that is a matrix product of the bit
-// patterns taken as integers, modulo the size of an element of D. Where a register's elements lie in their matrix is told by
-// tables, which the test fills from the PTX ISA.
+// Runs a probe or a kernel of golden chains on the CPU, one thread each, see emulated_gpu.py: CUDA's words, and a MULTIPLY that is a
+// matrix product of the bit patterns taken as integers, modulo the size of an element of D. Tables, which the test fills from the
+// PTX ISA, have the places of a register's elements in their matrix.
 #include <algorithm>
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -14,7 +15,8 @@
 #define __global__
 #define __device__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
+#define __forceinline__ inline
 
 using Value = unsigned long long;
 struct Index { unsigned x, y; };
@@ -26,8 +28,8 @@ static Index blockIdx, blockDim, gridDim;
 static Shape shape;
 static Value cell_counts;  // how often the number of its cell is added to an element of D
 static Operand operand_a, operand_b, operand_c, operand_d, operand_e;
-static std::vector<Value> matrix_a[16], matrix_b[16], matrix_c[16], matrix_e[16];  // a set a group of the block
-static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[16];
+static std::vector<Value> matrix_a[32], matrix_b[32], matrix_c[32], matrix_e[32];  // a set a group of the block
+static std::unique_ptr<std::barrier<>> block_barrier, group_barrier[32];
 
 // The group that a thread holds a tile with, and its number there. PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16": a group
 // of eight is four threads of a warp and the four that are sixteen on.
@@ -35,9 +37,11 @@ static int group_of(unsigned thread) { return shape.group == 8 ? thread / 32 * 4
 static int thread_of_group(unsigned thread) { return shape.group == 8 ? thread % 4 + thread % 32 / 16 * 4 : thread % shape.group; }
 
 static void __syncthreads() { block_barrier->arrive_and_wait(); }
-static void atomicAdd(Value* target, Value value) { __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
+static Value atomicAdd(Value* target, Value value) { return __atomic_fetch_add(target, value, __ATOMIC_RELAXED); }
+static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return high << by | low >> (32 - by); }
 
-// Two shared arrays at most of each block: they get the addresses 0x2000 and 0x8000.
+// Two shared arrays at most of each block: they get these addresses.
+static constexpr unsigned FIRST_ARRAY = 0x2000, SECOND_ARRAY = 0x20000;
 static thread_local unsigned rank;  // of a block among those of its cluster
 static const void* shared_array[2][2];
 static std::size_t __cvta_generic_to_shared(const void* p) {
@@ -45,7 +49,7 @@ static std::size_t __cvta_generic_to_shared(const void* p) {
     auto& array = shared_array[rank];
     bool first = __atomic_compare_exchange_n(&array[0], &none, p, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || none == p;
     if (!first) __atomic_store_n(&array[1], p, __ATOMIC_SEQ_CST);
-    return first ? 0x2000 : 0x8000;
+    return first ? FIRST_ARRAY : SECOND_ARRAY;
 }
 
 static Value mask(int bits) { return bits == 64 ? ~0ull : (1ull << bits) - 1; }
@@ -66,7 +70,8 @@ template <class Word> static void scatter(std::vector<Value>& matrix, int width,
 // PTX ISA, "Strides" and "Matrix Descriptor Format": a K-major matrix without swizzle is made of core matrices, 8 rows of 16 bytes.
 static void gather(std::vector<Value>& matrix, bool transposed, int rows, int width, const Operand& o, Value descriptor) {
     unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
-    auto base = (const std::uint8_t*)shared_array[0][start == 0x8000];
+    unsigned from = start >= SECOND_ARRAY ? SECOND_ARRAY : FIRST_ARRAY;
+    auto base = (const std::uint8_t*)shared_array[0][from == SECOND_ARRAY] + start - from;
     for (int row = 0; row < rows; row++)
         for (int k = 0; k < width; k++) {
             unsigned byte = k * o.bits / 8;
@@ -111,36 +116,35 @@ template <class Word> static void multiply(Word* d, const Word* a, const Word* b
 }
 
 template <class Word> static void multiply(Word* d, const Word* a, Value b, unsigned e = 0) {
-    scatter(matrix_a[0], shape.stored, operand_a, a);
-    scatter(matrix_e[0], shape.codes, operand_e, &e);
-    if (threadIdx.x == 0) gather(matrix_b[0], true, shape.n, shape.k, operand_b, b);
-    scatter(matrix_c[0], shape.n, operand_d, d);
-    product(d, 0);
+    int group = group_of(threadIdx.x);
+    if (a) scatter(matrix_a[group], shape.stored, operand_a, a);
+    scatter(matrix_e[group], shape.codes, operand_e, &e);
+    if (thread_of_group(threadIdx.x) == 0) gather(matrix_b[group], true, shape.n, shape.k, operand_b, b);
+    scatter(matrix_c[group], shape.n, operand_d, d);
+    product(d, group);
 }
 
 template <class Word> static void multiply(Word* d, Value a, Value b, unsigned e = 0) {
-    if (threadIdx.x == 0) {
-        gather(matrix_a[0], false, shape.m, shape.stored, operand_a, a), gather(matrix_b[0], true, shape.n, shape.k, operand_b, b);
-    }
-    scatter(matrix_e[0], shape.codes, operand_e, &e);
-    scatter(matrix_c[0], shape.n, operand_d, d);
-    product(d, 0);
+    int group = group_of(threadIdx.x);
+    if (thread_of_group(threadIdx.x) == 0) gather(matrix_a[group], false, shape.m, shape.stored, operand_a, a);
+    multiply(d, (const Word*)nullptr, b, e);
 }
 
-// Clusters of so many blocks, one after the other; the threads of a cluster meet at its barrier.
-static void launch(Index grid, const std::function<void()>& kernel, unsigned ranks = 1) {
-    blockDim.x = 128, gridDim = grid;
-    block_barrier = std::make_unique<std::barrier<>>(128 * ranks);
-    for (int g = 0; g < 128 / shape.group; g++) {
+// Clusters of so many blocks, one after the other; the threads of a cluster meet at its barrier. only: that block, ~0u: all.
+static void launch(Index grid, const std::function<void()>& kernel, unsigned ranks = 1, unsigned size = 128, unsigned only = ~0u) {
+    blockDim.x = size, gridDim = grid;
+    block_barrier = std::make_unique<std::barrier<>>(size * ranks);
+    for (int g = 0; g < (int)size / shape.group; g++) {
         group_barrier[g] = std::make_unique<std::barrier<>>(shape.group);
         matrix_a[g].assign(shape.m * shape.stored, 0), matrix_e[g].assign(shape.m * shape.codes, 0);
         matrix_b[g].assign(shape.k * shape.n, 0), matrix_c[g].assign(shape.m * shape.n, 0);
     }
     for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
         for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x += ranks) {
+            if (only != ~0u && blockIdx.x != only) continue;
             std::vector<std::thread> threads;
-            for (unsigned t = 0; t < 128 * ranks; t++)
-                threads.emplace_back([t, &kernel] { threadIdx.x = t % 128, rank = t / 128, kernel(); });
+            for (unsigned t = 0; t < size * ranks; t++)
+                threads.emplace_back([=, &kernel] { threadIdx.x = t % size, rank = t / size, kernel(); });
             for (auto& thread : threads) thread.join();
         }
 }
@@ -222,8 +226,8 @@ static const std::uint8_t* sixteen_bytes(Value descriptor, int of, int row, int 
     unsigned start = (descriptor & 0x3FFF) << 4, leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
     bool absolute = descriptor >> 52 & 1;
     require((descriptor >> 46 & 7) == 1 && absolute == (shape.k == 96) && descriptor >> 61 == (absolute ? 2 : 0));
-    unsigned from = start >= 0x8000 ? 0x8000 : 0x2000;
-    auto base = (const std::uint8_t*)shared_array[of][from == 0x8000];
+    unsigned from = start >= SECOND_ARRAY ? SECOND_ARRAY : FIRST_ARRAY;
+    auto base = (const std::uint8_t*)shared_array[of][from == SECOND_ARRAY];
     if (!absolute) return base + start - from + row / 8 * stride + number * leading + row % 8 * 16;
     unsigned address = (number < 2 ? start + number * 16 : leading) + row / 8 * stride + row % 8 * 128;
     return base + (address ^ (address >> 7 & 7) << 4) - from;

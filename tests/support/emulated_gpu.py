@@ -104,6 +104,10 @@ def table(inst: Instruction, bits: int, fragment: tuple[int, Rule], *, transpose
     return Operand(bits, elements, places[0].ctypes.data, places[1].ctypes.data), places
 
 
+def shape_of(inst: Instruction) -> Shape:
+    return Shape(inst.m, inst.n, inst.k, inst.threads // inst.blocks, inst.stored.k, inst.k // group_of(inst) * inst.sparse)
+
+
 def tables(inst: Instruction) -> tuple[ctypes.Array[Operand], list[np.ndarray]]:
     """Return the places of A, B, C, D and metadata in registers, and the memory behind them; empty for tensor memory."""
     if inst.family is TCGEN05:
@@ -161,13 +165,11 @@ def called(probe: ctypes.CDLL, inst: Instruction, request: Request, d: np.ndarra
     bits = (ctypes.c_int * 8)(*(codes.get(code, 0) for code in range(8)))
     scales = [x for x in (request.scales_a, request.scales_b) if x is not None]
     of_scales = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in scales))
-    groups = 0 if request.metadata is None else request.metadata.shape[1]
-    shape = Shape(inst.m, inst.n, inst.k, inst.threads // inst.blocks, inst.stored.k, groups)
     blocks = inst.k // inst.scale_block if inst.scale_block else 0
     matrices = [ctypes.c_void_p(x.ctypes.data) for x in (request.a, request.b, request.c)]
     metadata = None if request.metadata is None else ctypes.c_void_p(request.metadata.ctypes.data)
     result = ctypes.c_void_p(d.ctypes.data)
-    probe.run(shape, operands, bits, int(inst.held_bits == 4), blocks, *matrices, metadata, of_scales, result, *more)
+    probe.run(shape_of(inst), operands, bits, int(inst.held_bits == 4), blocks, *matrices, metadata, of_scales, result, *more)
 
 
 def run(probe: ctypes.CDLL, inst: Instruction, request: Request, placement: int) -> tuple[np.ndarray, int]:
