@@ -65,7 +65,7 @@ class Accumulation:
         return ProductModel(self.a, self.b, k, self.step, tree, out or summed)
 
     def model(self, k: int, promote_every: int | None, split_k: int, out: Format, scales: Scales | None = None) -> ProductModel:
-        """Return the measured plan if K, promotion and split are its own, otherwise that of `product`.
+        """Return the measured plan if it has this K, promotion and split, otherwise the plan of `product`.
 
         An `out` that is wider than the sums leaves them as they are. Block scales: one a chain.
         """

@@ -36,9 +36,9 @@ LARGEST_SCALED = 8
 
 @dataclass(frozen=True)
 class BudgetRequest:
-    """The plans and operands of a report. ks, intervals, splits: None for the defaults, or those of a measured product.
+    """The plans and operands of a report. ks, intervals, splits: None for the defaults, or the values of a measured product.
 
-    out: D's format, None for that of the sums. outputs: lower bound for each row. seed: of the operands.
+    out: D's format, None for the format of the sums. outputs: lower bound for each row. seed: of the operands.
     """
 
     ks: tuple[int, ...] | None = None

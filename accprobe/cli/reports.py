@@ -1,4 +1,4 @@
-"""Reports that commands read, and those that they keep while they measure."""
+"""Reports that commands read, and reports that they save while they measure."""
 
 from __future__ import annotations
 

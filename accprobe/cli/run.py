@@ -139,7 +139,7 @@ def _profiler(device: str) -> Profiler:
         try:
             return lowerings(FIRST_GPU if device in WORDS_ALONE else device, insts)
         except AccprobeError as e:
-            print_message(f"nothing was counted, the opcodes are those of the disassembly: {e}")
+            print_message(f"ncu counted nothing, so the opcodes come from the disassembly: {e}")
             return {}
 
     return query

@@ -129,7 +129,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     REPORT is a file, a recorded report, or - for standard input. The NAME of a requirement is a glob or an opcode, or a
     callable, followed by words such as the shape, a format or an option. `accprobe list --fields` lists the fields. A
     requirement fails if a value is undetermined or not confirmed, if its bound does not imply the requirement, or if no
-    measured row matches. A report whose run stopped early fails. Simulated reports need --allow-simulated.
+    measured row matches. `check` fails if the run of the report stopped early. Simulated reports need --allow-simulated.
 
     Needs: nothing.
 

@@ -103,7 +103,7 @@ def verify_command(**options: Any) -> None:
 
 @dataclass
 class _Compared:
-    """The dot products compared so far, and those of them that differ."""
+    """Numbers of compared dot products and of mismatches so far."""
 
     dots: int = 0
     mismatches: int = 0

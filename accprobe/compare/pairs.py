@@ -133,7 +133,7 @@ class Pair:
 
     @property
     def row(self) -> AnyClaim:
-        """Return the claim of A, or that of B if A has none."""
+        """Return A's claim, or B's if A has none."""
         row = self.a or self.b
         assert row is not None
         return row

@@ -1,8 +1,8 @@
 """Find the steps and the order of a composite, and verify them on fresh rows.
 
-Rows with one or two terms decide the steps, because their sum is the same in every order. Random rows then decide the order,
-among those of `orders` and that of torch:sum at the same shape. A mean and M2 depend on the order in every row, so random rows
-decide their method, order and steps together.
+Rows with one or two terms decide the steps, because their sum is the same in every order. Random rows then decide the order.
+The candidates are the orders of `orders`, and the order of torch:sum at the same shape. A mean and M2 depend on the order in
+every row, so random rows decide their method, order and steps together.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Device(ABC):
         return {None: self.dot(inst, request)}
 
     def placements(self, inst: Instruction) -> int:
-        """Return the number of placements of `dot` for `inst`: those of its tile, or 1 if there is no tile."""
+        """Return the number of placements of `dot` in the tile of `inst`, 1 if it has no tile."""
         return tile.placements(inst)
 
     @abstractmethod

@@ -253,7 +253,7 @@ class RecordedDevice(Passing):
         return d
 
     def _note(self, key: bytes, kept: bytes) -> None:
-        """Keep results, unless they equal those of the query before."""
+        """Keep results, unless they equal the results of the query before."""
         results = self._exchanges.setdefault(key, [])
         times = self._times[key] = self._times.get(key, 0) + 1
         if not results or results[-1] != kept:

@@ -72,7 +72,7 @@ class SimulatedDevice(Device):
         return self._candidates.get(inst, {})
 
     def model(self, inst: Instruction) -> DotModel:
-        """Return the model of an instruction; for an n that no catalog has, that of a similar instruction."""
+        """Return the model of an instruction, or of a similar one if no catalog has its n."""
         return self._models[inst if inst in self._models else self._alike(inst)[0]]
 
     def _alike(self, inst: Instruction) -> list[Instruction]:
@@ -96,7 +96,7 @@ FAULTY_PRODUCT = 3
 
 
 class FaultyDevice(Passing):
-    """SMS simulated SMs, of which FAULTY_SM flips a bit of D for some operands of one product: the same ones every time."""
+    """SMS simulated SMs. FAULTY_SM flips a bit of D for some operands of one product, the same ones every time."""
 
     def __init__(self, simulated: SimulatedDevice) -> None:
         self._simulated = simulated

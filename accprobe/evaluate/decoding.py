@@ -40,10 +40,10 @@ def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
 def exponents_of(
     patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool = False, counted: bool = False
 ) -> NDArray[np.int16]:
-    """Return each operand's exponent in the alignment: its own or, if normalised, that of its leading bit.
+    """Return each operand's exponent in the alignment: its own or, if normalised, the exponent of its leading bit.
 
-    Zeros and flushed subnormals have NOTHING. If counted, the own exponent of a zero is that of the smallest normal number, and
-    a flushed subnormal has that of its leading bit.
+    Zeros and flushed subnormals have NOTHING. If counted, a zero has the exponent of the smallest normal number, and a flushed
+    subnormal the exponent of its leading bit.
     """
     if fmt.storage_bits > 16:
         return _plain_exponent(patterns, fmt, subnormals, normalised, counted)

@@ -48,7 +48,7 @@ def rounded_to_odd(x: Floats, y: Floats) -> Floats:
     """Return x + y in 53 bits, the last bit 1 if inexact; it rounds to at most 51 bits as the exact sum does.
 
     After Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
-    Infinities and NaNs come out as those of the plain sum.
+    Infinities and NaNs are as in the plain sum.
     """
     total, inexact = _truncated_sum(x, y)
     total.view(np.int64)[...] |= inexact

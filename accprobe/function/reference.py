@@ -176,7 +176,7 @@ def fit_fields(rules: Rules, choices: Mapping[str, tuple[Any, ...]], wrong: Call
 
 
 def _exponent(size: Any, fmt: Format) -> Any:
-    """Return the exponent of the format's numbers next to a size: that of subnormal numbers for small ones."""
+    """Return the exponent of the format's numbers near a size. Small sizes have the exponent of subnormal numbers."""
     xp = module_of(size)
     return xp.where(size > 0, xp.maximum(xp.frexp(size)[1] - 1, fmt.min_exponent), fmt.min_exponent).astype(np.int64)
 

@@ -55,10 +55,10 @@ RULE_ROWS = 1 << 15
 class Rules:
     """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0.
 
-    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operands whose NaN a result keeps, "ba" that of b
-    before that of a; quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after
-    IEEE 754's rounding. reciprocal: a division multiplies by that of the special function unit, for small or large divisors
-    with operands scaled.
+    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operands whose NaN a result keeps, "ba": b's before
+    a's; quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after IEEE 754's
+    rounding. reciprocal: a division multiplies by the special function unit's reciprocal, for small or large divisors with
+    operands scaled.
     """
 
     rounding: RoundingMode = "RNE"
@@ -117,7 +117,7 @@ class Rules:
         return xp.where(xp.isnan(a) | xp.isnan(b), xp.nan, chosen) if self.nan_wins else chosen
 
     def _with_payload(self, values: Any, operands: tuple[Any, ...]) -> Any:
-        """Return the words of f64 results, whose NaN is one word or that of an operand."""
+        """Return the words of f64 results. A NaN is one word, or an operand's NaN."""
         xp, f64 = module_of(values), FORMATS["f64"]
         nan = xp.full(values.shape, self.nan, np.uint64)
         for letter in reversed(self.payload):
@@ -225,7 +225,7 @@ def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
 
 
 def _near_products(operands: tuple[Bits, ...], seed: int) -> tuple[Bits, ...]:
-    """Return rows of f64 operands, in half of which the exponents of a · b and of c are near."""
+    """Return rows of f64 operands. In half of the rows, a · b and c have near exponents."""
     a, b, c = operands
     rng, fraction, exponents = np.random.default_rng(seed), np.uint64((1 << 52) - 1), np.uint64(2047 << 52)
     of_product = sum((each & exponents).view(np.int64) >> 52 for each in (a, b)) - 1023

@@ -179,7 +179,7 @@ def _conversions_of_blackwell() -> list[ScalarUnit]:
 
 
 SCALAR_UNITS: tuple[ScalarUnit, ...] = (*_special_functions(), *_conversions(), *_conversions_of_blackwell())
-"""The scalar instructions that are measured; those of sm_100a never ran on hardware."""
+"""Scalar instructions to measure. Instructions of sm_100a never ran on hardware."""
 
 
 class GpuInstruction:

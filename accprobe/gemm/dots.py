@@ -127,7 +127,7 @@ def count_mismatches(model: ProductModel, probed: SparseDots) -> int:
 
 
 def count_in_range(model: ProductModel, probed: SparseDots) -> int:
-    """Count mismatches, except those of two subnormal words, which are counted among the kept results."""
+    """Count mismatches, except of two subnormal words. The kept results count these."""
     wrong = probed[np.flatnonzero(mismatching(model, probed))]
     if not len(wrong):
         return 0

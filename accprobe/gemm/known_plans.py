@@ -155,7 +155,7 @@ class KnownStep(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownPlan:
-    """One plan. size: of its slices, the last of which may be smaller; merge: how their sums are added, without the slices."""
+    """One plan. size: of its slices, and the last may be smaller; merge: how their sums are added, without the slices."""
 
     step: KnownStep
     size: int

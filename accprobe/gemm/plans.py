@@ -1,6 +1,6 @@
 """Plans of a product, models of its fused sums and partial sums, and the plans that differ from one in one property.
 
-Candidate arithmetics of the fused sums are those of measured and published instructions first, then any.
+Candidate arithmetics of the fused sums come from measured and published instructions first; then any is tried.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def integer_step(products: int) -> DotModel:
 
 @cache
 def instructions_of(a: Format, b: Format, step: DotModel) -> tuple[str, ...]:
-    """Return the names of instructions all of whose sums equal this step."""
+    """Return the names of instructions that have no other sums than this step."""
     found: dict[str, None] = {}
     for name, _, model in _known(a, b):
         nodes = {(node.arithmetic, len(node.products)) for node in model.root.nodes() if node.products}

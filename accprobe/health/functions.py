@@ -1,6 +1,6 @@
 """Fault check of the special function unit and of conversions: words computed over and over on every SM, and compared there.
 
-The expected words are those of a recorded report's models. An operand stays in a register for many repetitions, so that the
+The models of a recorded report give the expected words. An operand stays in a register for many repetitions, so that the
 unit, not memory, limits the rate.
 """
 

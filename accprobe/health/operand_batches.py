@@ -90,7 +90,7 @@ def covering_layouts(inst: Instruction) -> Places:
 
 
 def evaluate_chain(model: DotModel, inst: Instruction, request: Request) -> Bits:
-    """Evaluate chains of `inst` that begin with C; the request is that of `in_a_row` -> [N]."""
+    """Evaluate chains of `inst` that begin with C; the request is from `in_a_row` -> [N]."""
     d, chain = request.c, request.b.shape[1] // inst.k
     for i in range(chain):
         a, b = (np.ascontiguousarray(np.split(x, chain, axis=1)[i]) for x in (request.a, request.b))

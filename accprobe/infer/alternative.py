@@ -25,7 +25,7 @@ _LIMITS = {name: x.values for name, x in fields_of(FloatArithmetic).items() if i
 class Alternative:
     """A model beside the inferred one.
 
-    changes: features with the values of the alternative; `field` and `value` are those of the first. where: the only sum that
+    changes: features with the values of the alternative; `field` and `value` belong to the first. where: the only sum that
     is changed, in words; "" for all sums.
     """
 
@@ -110,7 +110,7 @@ def with_arithmetic(model: DotModel, old: Arithmetic, new: Arithmetic, only: Fus
 
 
 def float_arithmetics(model: DotModel) -> Iterator[tuple[FloatArithmetic, Role]]:
-    """Yield the floating-point arithmetics except those of f64, with the role of their sums."""
+    """Yield the floating-point arithmetics other than f64's, with the role of their sums."""
     for arithmetic in model.arithmetics:
         if isinstance(arithmetic, FloatArithmetic) and arithmetic.result.name != "f64":
             yield arithmetic, model.role(arithmetic)

@@ -65,7 +65,7 @@ LAST_SURVIVING = 2
 
 @dataclass(frozen=True)
 class Falsification:
-    """The number of alternatives considered, and those that explain all results.
+    """The number of alternatives considered, and the surviving ones.
 
     tried: alternatives that were tested, or only used to choose operands for queries.
     contradictions: what the inferred model does not explain of all results ever received.
@@ -126,7 +126,7 @@ def _surviving_prefix(candidates: Sequence[Alternative], trial: _Trial) -> int:
 
 
 def _thoroughly_surviving(candidates: Sequence[Alternative], trial: _Trial) -> list[Alternative]:
-    """Return the first alternatives that survive few operands, of which the last one survives many operands too."""
+    """Return the first alternatives that survive few operands. The last one survives many operands too."""
     surviving = list(candidates[: _surviving_prefix(candidates, trial)])
     while surviving and not trial.survives(surviving[-1]):
         surviving.pop()

@@ -61,7 +61,7 @@ class Format:
 
     @cached_property
     def digits(self) -> int:
-        """Return the decimal digits that distinguish each number; of narrow formats, those of f32, which show most exactly."""
+        """Return the decimal digits that distinguish each number; narrow formats take f32's digits."""
         return 17 if self.mantissa_bits > 23 else 9
 
     @cached_property

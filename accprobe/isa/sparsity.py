@@ -23,7 +23,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Sparsity:
-    """group: number of elements of which half are stored. rows: number of rows of A whose codes one metadata register holds."""
+    """group: number of elements; half of them are stored. rows: number of rows of A whose codes one metadata register holds."""
 
     group: int
     rows: int

@@ -38,7 +38,7 @@ def tiles(inst: Instruction, count: int) -> int:
 
 
 def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places, Places]:
-    """Return rows and columns [count] of the elements that hold the dot products; `placement` is that of the first tile.
+    """Return rows and columns [count] of the elements that hold the dot products; `placement`: of the first tile.
 
     Matches `Tile` of probes/tile.cuh.
     """

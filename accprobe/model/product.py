@@ -1,4 +1,4 @@
-"""Models of whole matrix products: which sums of which k, in which order, produce an element of D.
+"""Models of whole matrix products: the sums over k that produce an element of D, and their order.
 
 A summation tree in compact form. Its leaves are chains: accumulators that take products in turn, several in each fused sum, as
 a chain of instructions does. Inner nodes add the sums of chains: chunks that are promoted into f32, partial sums of split-K, in
@@ -377,5 +377,5 @@ def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: l
 
 
 def sum_of_parts(x: Nested | None, y: Nested | None) -> Nested | None:
-    """Return the sum of two parts, of which either may be absent."""
+    """Return the sum of two parts; either may be absent."""
     return y if x is None else x if y is None else (x, y)

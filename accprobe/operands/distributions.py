@@ -69,7 +69,7 @@ def _table(fmt: Format, kind: str, exponent: int = 0) -> Bits:
 
 
 def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.random.Generator, exponent: int) -> Bits:
-    """Turn uniform or normal numbers into those of the distribution, and encode them."""
+    """Turn uniform or normal numbers into numbers of the distribution, and encode them."""
     if kind in LARGE:
         halves = 2 * values  # the integer part becomes the sign, the fraction the significand
         values = np.where(halves < 1, -1 - halves, halves)

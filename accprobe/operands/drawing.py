@@ -1,4 +1,4 @@
-"""Operands drawn on the GPU: the kinds of `kinds`, for matrix products each of whose elements is a dot product."""
+"""Operands drawn on the GPU: the kinds of `kinds`. Each element of a matrix product is a dot product."""
 
 from __future__ import annotations
 

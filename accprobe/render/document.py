@@ -64,8 +64,8 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """boxed: must be read before anything else; a page draws a frame around it. legend_of: a table, and those of its columns
-    that the words explain; a terminal leaves the words out if it has no room for any of these columns.
+    """boxed: a page draws a frame around it, because it must be read first. legend_of: a table, and the columns that the
+    words explain. A terminal without room for any of these columns leaves the words out.
     """
 
     words: Said
@@ -172,7 +172,7 @@ def tabulate(
 
 
 def less_needed(columns: Sequence[Column], records: Sequence[Any], *headers: str) -> tuple[Column, ...]:
-    """Return the columns; those of these headers whose values are all the same are "detail"."""
+    """Return the columns. A column with one of these headers is "detail" if all its values are the same."""
     same = {
         column.header
         for column in columns

@@ -49,7 +49,7 @@ class RowsRecord(StrictRecord):
 
 
 class CompositeRecord(StrictRecord):
-    """The steps around the sum S of a composite, such as rms_norm; the row's model is that of S.
+    """The steps around the sum S of a composite, such as rms_norm; the row's model describes S.
 
     finish: the result from S. function: how the scalar functions are computed, with `eps`. order: of S, in words. moments: the
     method that computes a mean and S = Σ (x - mean)²; the row's model is then its order. rows: of a loss that is reduced over

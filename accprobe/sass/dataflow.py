@@ -130,7 +130,7 @@ def first_value(line: int) -> int:
 
 
 class _Block:
-    """The values of registers in a block: those that it has written, and those at its start."""
+    """The values of registers in a block: written in it, or present at its start."""
 
     def __init__(self, number: int) -> None:
         self.written: dict[int, int] = {}

@@ -100,7 +100,7 @@ class _ReportSoFar:
 def _recording(
     path: Path | None, device: Device, options: str, wanted: Iterable[Instruction], groups: Iterable[Sequence[Instruction]]
 ) -> Iterator[Callable[[Sequence[Row], Exchanges], None]]:
-    """Keep exchanges in the file; whatever happens inside, those of finished rows are saved."""
+    """Keep exchanges in the file. Exchanges of finished rows are saved, whatever happens inside."""
     if path is None:
         yield lambda rows, exchanges: None
         return

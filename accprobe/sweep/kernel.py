@@ -183,7 +183,7 @@ def _lowering(cubin: bytes) -> Lowering | None:
 
 
 TIMED_LAUNCHES, TIMED_ROUNDS = 10, 3
-"""The speed is that of the fastest of a few rounds of consecutive launches."""
+"""The fastest of a few rounds of consecutive launches gives the speed."""
 
 
 class GpuBench:

@@ -61,7 +61,7 @@ _HOOK = "non_intrusive__"
 _NO_MODULE = "<none>"
 
 _UNKNOWN = ("", ())
-"""Type and shape of a tensor of which a dump has the hash alone."""
+"""Type and shape of a tensor that a dump has as a hash only."""
 
 
 def read_any(path: Path, mapped: Mapped | None = None) -> RecordedTrace:

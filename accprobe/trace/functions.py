@@ -63,7 +63,7 @@ def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
 
 
 def _functions(left: OriginSide, right: OriginSide) -> tuple[SideFunction | None, SideFunction | None]:
-    """Return the functions of both sides. A side whose operand is not at hand has that of the other one."""
+    """Return the functions of both sides. If a side's operand is not at hand, it has the other side's."""
     a, b = _operand(left), _operand(right)
     return _function(b if a is None else a, left), _function(a if b is None else b, right)
 

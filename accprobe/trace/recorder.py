@@ -101,7 +101,7 @@ class Recorder:
             self._fetch()
 
     def finish(self, result: Any = None) -> None:
-        """Record a last operation "return". Its inputs are the results of the run, or else those of its last operation."""
+        """Record a last operation "return". Its inputs are the results of the run, or else of its last operation."""
         self._fetch()
         inputs = self._storages.values(tensors_in(result)) or (self.operations[-1].outputs if self.operations else ())
         if self.keep is not None:

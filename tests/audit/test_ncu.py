@@ -157,5 +157,5 @@ def test_run_says_why_nothing_is_counted_and_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ncu, "lowerings", fails)
     monkeypatch.setattr("accprobe.survey.run.open_device", lambda _: FakeDevice())
     result = invoke("run", "--device", "cuda:0", "--jobs", "1", "--select", DENSE, "--dots", "512", "--ncu")
-    said = "accprobe: nothing was counted, the opcodes are those of the disassembly: no permission\n"
+    said = "accprobe: ncu counted nothing, so the opcodes come from the disassembly: no permission\n"
     assert (result.exit_code, result.stderr) == (0, said)

@@ -1,6 +1,6 @@
 """Built-in callables: calls, formats, scales, options and required packages.
 
-Attention is a product P·V of which only V can be chosen. If Q is zero, all scores are 0 and the softmax gives each key the
+Attention is a product P·V. A caller can choose V only. If Q is zero, all scores are 0 and the softmax gives each key the
 weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and divide
 by their sum at the end, or at the end of each split. For a power of two of keys that division is exact and gives the same bits.
 """

@@ -79,7 +79,7 @@ def reduction_of(own: UserFunction, request: ProductRequest, options: Options, l
 
 
 def check_arrays(name: str, arrays: str | None) -> None:
-    """Raise AccprobeError for other arrays than those of torch."""
+    """Raise AccprobeError for arrays that are not torch's."""
     if arrays not in (None, "torch"):
         raise AccprobeError(f"{name} takes arrays of torch only, not of {arrays}: leave out --arrays")
 

@@ -1,6 +1,6 @@
 """Detect whether a[i, k] is multiplied by b[k, j] for every i, k and j, with sums of random whole numbers.
 
-A few distinct rows and columns are assigned at random to those of A and B. Their sums are exact in any order and precision.
+A and B consist of a few distinct rows and columns, at random places. Their sums are exact in any order and precision.
 Which elements of A and B an element of D reads is determined only for elements that differ.
 """
 

@@ -50,7 +50,7 @@ class _Contradiction(Exception):
 
 
 def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """Find the summation tree. If it is not observable, keep that of the draft and say so in the finding."""
+    """Find the summation tree. If it is not observable, keep the draft's order and say so in the finding."""
     big, unit = _magnitudes(bench)
     if big - unit <= bench.inst.d.mantissa_bits + 2:
         of = " of one block" if bench.inst.scale is not None else ""

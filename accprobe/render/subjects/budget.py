@@ -132,7 +132,7 @@ def budget_title(accumulation: Accumulation) -> str:
 
 
 def by_data(entries: Sequence[ErrorRow]) -> list[ErrorRow]:
-    """Return the entries with those of one kind of data and scale side by side."""
+    """Return the entries grouped by kind of data and scale."""
     kinds, scales = (list(dict.fromkeys(each)) for each in zip(*((entry.data, entry.scale) for entry in entries), strict=True))
     return sorted(entries, key=lambda entry: (kinds.index(entry.data), scales.index(entry.scale)))
 

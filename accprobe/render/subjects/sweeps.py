@@ -43,7 +43,7 @@ def bits(record: SweepRecord) -> Phrase:
 
 
 def is_promoted_sum(record: SweepRecord) -> bool:
-    """Return whether the masked sum is an f32 sum of several partial sums, whose bits are not those of the accumulator."""
+    """Return whether the masked sum is an f32 sum of several partial sums. It then does not have the accumulator's bits."""
     return record.promote_every is not None and record.promote_every < record.block_k
 
 

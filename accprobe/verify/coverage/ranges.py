@@ -94,7 +94,7 @@ class SumRange:
 
     @cached_property
     def unit(self) -> int:
-        """Return exponent of which every sum is a multiple."""
+        """Return the exponent of a power of two that divides every sum."""
         if self.bits is None:
             return min(role.unit for role in self.roles.values())
         floor = -(1 << 20) if self.floor is None else self.floor

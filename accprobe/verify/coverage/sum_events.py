@@ -66,7 +66,7 @@ NOT_UP = "results are rounded toward zero"
 
 
 def steps(arithmetic: FloatArithmetic, first: int) -> list[int]:
-    """Return the numbers of bits from which steps begin, the last of which is open.
+    """Return the numbers of bits at which steps begin. The last step is open.
 
     Each number down to two below the last kept bit; without truncation, each about the result's last bit, few above.
     """
