@@ -13,8 +13,9 @@ from accprobe.errors import ToolFailed, ToolMissing
 
 
 @pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found is cached: forget it, before and after."""
+def _forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was found is cached: forget it, before and after. Programs in tmp_path come first."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     toolchain.candidates.cache_clear()
     monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda _: None)
     monkeypatch.delenv("CUDA_HOME", raising=False)
@@ -37,9 +38,8 @@ def program(folder: Path, script: str, name: str = "nvdisasm") -> Path:
 
 def test_a_tool_that_cannot_read_the_file_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path / "home" / "bin", "echo 'unknown ELF version' >&2; exit 1")
-    on_path = program(tmp_path / "path", 'echo "read $1"')
+    program(tmp_path, 'echo "read $1"')
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PATH", f"{on_path.parent}{os.pathsep}{os.environ['PATH']}")
     assert toolchain.run("nvdisasm", "a.cubin") == "read a.cubin\n"
 
 
@@ -78,9 +78,8 @@ def test_first_error_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         ("?", "unknown"),
     ],
 )
-def test_tool_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str, version: str) -> None:
+def test_tool_version(tmp_path: Path, output: str, version: str) -> None:
     program(tmp_path, f"echo '{output}'", "ncu")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert toolchain.tool_version("ncu") == version
 
 
@@ -100,9 +99,8 @@ def test_order_is_pypi_then_triton_then_a_toolkit(monkeypatch: pytest.MonkeyPatc
         path.unlink()
 
 
-def test_output_is_read_while_the_program_prints_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_output_is_read_while_the_program_prints_it(tmp_path: Path) -> None:
     program(tmp_path, "while echo more; do :; done")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with suppress(KeyboardInterrupt), toolchain.output("nvdisasm") as text:
         assert next(text) == "more\n"
         raise KeyboardInterrupt
@@ -110,14 +108,12 @@ def test_output_is_read_while_the_program_prints_it(monkeypatch: pytest.MonkeyPa
 
 def test_a_program_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "exec sleep 600")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(toolchain, "candidates", lambda tool: [tmp_path / tool])
     with pytest.raises(ToolFailed, match=r"stopped after 0.1 s$"), toolchain.output("nvdisasm", timeout=0.1):
         pass
 
 
-def test_failure_after_output_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failure_after_output_is_told(tmp_path: Path) -> None:
     program(tmp_path, "echo 1; echo 'nvdisasm fatal   : damaged' >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(ToolFailed, match="nvdisasm failed: damaged"), toolchain.output("nvdisasm") as text:
         assert list(text) == ["1\n"]
