@@ -17,7 +17,7 @@ from pathlib import Path
 
 from accprobe.build import cache, install
 from accprobe.build.cache import Cubin
-from accprobe.build.probes import source, why_no_probe
+from accprobe.build.probes import find_probe, source
 from accprobe.errors import AccprobeError, ToolMissing
 from accprobe.isa.instructions import Instruction
 
@@ -37,7 +37,7 @@ def compile_all(insts: Iterable[Instruction], target: str) -> dict[Instruction, 
 
     NVRTC compiles one kernel at a time per process, so other processes compile the missing kernels into the cache.
     """
-    sources = {inst: source(inst) for inst in insts if not why_no_probe(inst)}
+    sources = {inst: source(inst) for inst in insts if find_probe(inst)}
     fill_cache([(code, inst.name) for inst, code in sorted(sources.items(), key=lambda item: -item[0].n)], target)
     cubins = {}
     for inst, code in sources.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accprobe.build.probes import device_code, parameters, probe_of, why_no_probe
+from accprobe.build.probes import device_code, find_probe, parameters, probe_of
 from accprobe.isa.families import registers
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.ptx import wgmma_chain
@@ -71,8 +71,8 @@ def is_golden(inst: Instruction) -> bool:
     """
     plain = not (inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits
-    probe = inst.family.probe
-    return probe is not None and probe.golden and plain and whole and why_no_probe(inst) is None
+    probe = find_probe(inst)
+    return probe is not None and probe.golden and plain and whole
 
 
 def golden_shape(inst: Instruction) -> GoldenShape:
@@ -88,10 +88,9 @@ def golden_shape(inst: Instruction) -> GoldenShape:
 def golden_source(shape: GoldenShape) -> str:
     """Return the complete CUDA C++. Raises AccprobeError if the instruction has no probe."""
     inst = shape.inst
-    probe = probe_of(inst)
     values = {"STEPS": shape.steps, "CHAIN": shape.chain, "TEAMS": shape.groups, "GROUP_THREADS": shape.group_threads}
     values |= {"TILES_M": shape.tiles_m, "TILES_N": shape.tiles_n, "ADDENDS": int(shape.addends)}
     defines = "".join(f"#define {name} {value}\n" for name, value in values.items())
     if inst.family.warps > 1:
         defines += f"#define MULTIPLY_CHAIN({wgmma_chain(inst, registers(inst), shape.chain, shape.threads, shape.addends)}\n"
-    return parameters(inst, probe) + defines + device_code(f"golden_{probe.file}")
+    return parameters(inst) + defines + device_code(f"golden_{probe_of(inst).file}")

@@ -20,24 +20,25 @@ KERNEL_NAME = "probe"
 BLOCK_THREADS = 128
 
 
-def why_no_probe(inst: Instruction) -> str | None:
-    """Return why `inst` has no kernel, as a short clause; None if it has one."""
+NO_PROBE = "no probe"
+
+
+def find_probe(inst: Instruction) -> Probe | None:
+    """Return the probe of the instruction's family if it has a kernel for `inst`."""
     probe = inst.family.probe
-    if probe and probe.takes(inst):
-        return None
-    return "no probe"
+    return probe if probe and probe.takes(inst) else None
 
 
 def multiplies_matrices(inst: Instruction) -> bool:
     """Return whether `inst` also has a kernel for matrix products."""
-    return not why_no_probe(inst) and inst.family.probe is not None and bool(inst.family.probe.product_tiles) and not inst.scale
+    probe = find_probe(inst)
+    return probe is not None and bool(probe.product_tiles) and not inst.scale
 
 
 def probe_of(inst: Instruction) -> Probe:
     """Return the probe of the instruction's family. Raises AccprobeError if there is none."""
-    reason, probe = why_no_probe(inst), inst.family.probe
-    if reason or probe is None:
-        raise AccprobeError(f"{inst.name} cannot be compiled: {reason}")
+    if (probe := find_probe(inst)) is None:
+        raise AccprobeError(f"{inst.name} cannot be compiled: {NO_PROBE}")
     return probe
 
 
@@ -49,10 +50,10 @@ def source(inst: Instruction, products: bool = False) -> str:
     """
     probe = probe_of(inst)
     if not products:
-        return parameters(inst, probe) + device_code(probe.file)
+        return parameters(inst) + device_code(probe.file)
     if not multiplies_matrices(inst):
         raise AccprobeError(f"{inst.name} has no probe of matrix products")
-    return parameters(inst, probe) + f"#define TILES {probe.product_tiles}\n" + device_code(f"product_{probe.file}")
+    return parameters(inst) + f"#define TILES {probe.product_tiles}\n" + device_code(f"product_{probe.file}")
 
 
 def product_block(inst: Instruction) -> tuple[int, int]:
@@ -67,8 +68,9 @@ def device_code(name: str) -> str:
     return re.sub(r'^#include "(.+)"\n', lambda found: device_code(found[1]), text, flags=re.MULTILINE)
 
 
-def parameters(inst: Instruction, probe: Probe) -> str:
-    """Return the text before all device code of `inst`."""
+def parameters(inst: Instruction) -> str:
+    """Return the text before all device code of `inst`. Raises as `source`."""
+    probe = probe_of(inst)
     storage = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
     word = inst.register_bits
     held = registers(inst)

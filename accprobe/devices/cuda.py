@@ -82,12 +82,11 @@ class CudaDevice(Device):
         return tuple(catalog(self.architecture))
 
     def explain_unavailable(self, inst: Instruction) -> str | None:
-        return probes.why_no_probe(inst)
+        return None if probes.find_probe(inst) else probes.NO_PROBE
 
     def prepare(self, insts: Iterable[Instruction]) -> None:
         """Compile and disassemble many instructions at once, which is much faster than one at a time."""
-        wanted = {inst.name: inst for inst in insts if not self.explain_unavailable(inst)}
-        cubins = compiler.compile_all(wanted.values(), self.architecture)
+        cubins = compiler.compile_all(insts, self.architecture)
         self._cubins |= {inst.name: cubin for inst, cubin in cubins.items()}
         lowering.prepare(cubins.values())
 

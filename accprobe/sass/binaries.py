@@ -153,35 +153,30 @@ def _in_folder(folder: Path) -> Iterator[DeviceCode]:
     paths = sorted(folder.rglob("*"))
     if not paths:
         raise AccprobeError(f"{folder} is an empty folder")
-    nothing = True
-    for path in paths:
-        if path.is_file() and _BINARIES.search(path.name) and (found := _try(path, str(path))):
-            nothing = False
-            yield found
-    if nothing:
-        raise AccprobeError(f"{folder} has no file with device code in it")
+    yield from _any(folder, (_try(path, str(path)) for path in paths if path.is_file() and _BINARIES.search(path.name)))
 
 
 def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
-    nothing = True
     try:
         with zipfile.ZipFile(wheel) as archive:
-            for number, member in enumerate(archive.infolist()):
-                if member.is_dir() or not _BINARIES.search(Path(member.filename).name):
-                    continue
-                found = _in_member(archive, member, unpacked / f"{wheel.stem}.{number}", f"{wheel.name}: {member.filename}")
-                if found:
-                    nothing = False
-                    yield found
+            members = [each for each in archive.infolist() if not each.is_dir() and _BINARIES.search(Path(each.filename).name)]
+            yield from _any(wheel, (_in_member(archive, member, unpacked / f"{i}", wheel) for i, member in enumerate(members)))
     except zipfile.BadZipFile as e:
         raise AccprobeError(f"{wheel} is not a complete archive: {e}") from None
+
+
+def _any(place: Path, files: Iterable[DeviceCode | None]) -> Iterator[DeviceCode]:
+    nothing = True
+    for found in filter(None, files):
+        nothing = False
+        yield found
     if nothing:
-        raise AccprobeError(f"{wheel} has no file with NVIDIA device code in it")
+        raise AccprobeError(f"{place} has no file with device code in it")
 
 
-def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, label: str) -> DeviceCode | None:
+def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, wheel: Path) -> DeviceCode | None:
     """Read a member of an archive as `_try` does. A member that cannot be unpacked is a problem; the others are read."""
-    found: DeviceCode | None
+    label, found = f"{wheel.name}: {member.filename}", None
     try:
         _check_size(member.file_size, label)
         with archive.open(member) as source, target.open("wb") as copy:

@@ -143,7 +143,7 @@ HALF = "mma.sync.m16n8k16.f32.f16.f16.f32"
 
 def test_a_record_suffices_to_write_a_probe() -> None:
     inst = toy(HALF)
-    assert probes.why_no_probe(inst) is None
+    assert probes.find_probe(inst)
     written = probes.source(inst, products=True)
     assert written.startswith("// toy.x\n")
     assert '#define MULTIPLY(d, a, b, c) asm("toy.k16" : "=r"(d[1]))\n' in written

@@ -35,7 +35,7 @@ PRIVATE = {
 
 REPORTS = {name: load_with_evidence(name) for name in (*GPUS, *CPUS)}
 REPORT = REPORTS["h200"]
-PROBED = [inst.name for inst in catalog("sm_90a") if probes.why_no_probe(inst) is None]
+PROBED = [inst.name for inst in catalog("sm_90a") if probes.find_probe(inst)]
 FAMILIES = ("mma.sync.", "mma.sp.", "wgmma.m", "wgmma.sp.")
 
 MOST_BYTES = 4 << 20
