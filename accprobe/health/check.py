@@ -83,7 +83,7 @@ def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> 
     """Check the GPUs of those names at once. on_outcome: called with each change."""
     context = multiprocessing.get_context("spawn")
     workers: dict[Connection, tuple[int, BaseProcess]] = {}
-    latest: dict[int, GpuOutcome] = {}
+    latest = [GpuOutcome.unopened(name) for name in names]
     try:
         with interrupts_held_back():
             for index, name in enumerate(names):
@@ -103,16 +103,15 @@ def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> 
                 except EOFError:
                     listening.remove(connection)
                     process.join()
-                    if index in latest and latest[index].ended:
+                    if latest[index].ended:
                         continue
-                    so_far = latest.get(index, GpuOutcome.unopened(names[index]))
-                    latest[index] = so_far.stopped(f"its process died ({_how(process)})")
+                    latest[index] = latest[index].stopped(f"its process died ({_how(process)})")
                 on_outcome(index, latest[index])
             if not ready:
                 for connection in listening:
                     index, _ = workers[connection]
-                    so_far = latest.get(index, GpuOutcome.unopened(names[index]))
-                    on_outcome(index, so_far.stopped(f"it hangs: no result for {HANG_SECONDS:.0f} s after the planned end"))
+                    reason = f"it hangs: no result for {HANG_SECONDS:.0f} s after the planned end"
+                    on_outcome(index, latest[index].stopped(reason))
                 return
     finally:
         for _, process in workers.values():

@@ -53,19 +53,15 @@ def with_functions(cause: Cause, left: OriginSide, right: OriginSide) -> Cause:
     x, y = compared_parts(left, right)
     if x.shape != y.shape:
         return cause
-    one, other = _functions(left, right) if x.dtype == y.dtype else (None, None)
+    a, b = _operand(left), _operand(right)  # if a side's operand is not at hand, it has the other side's
+    operands = (b if a is None else a, a if b is None else b) if x.dtype == y.dtype else (None, None)
+    one, other = map(_function, operands, (left, right))
     if one is None or other is None:
         return replace(cause, text=f"{cause.text}; {_distance(x, y)}") if cause.kind == "function" else cause
     text = f"{_names(one, other)}; {_distance(x, y, one.name == other.name)}"
     if one.computes and other.computes and (cause.kind in ("function", "unknown") or not cause.verified):
         return Cause("function", text, verified=all(each.compared == each.total for each in (one, other)))
     return cause if cause.kind == "unknown" else replace(cause, text=f"{cause.text}; {text}")
-
-
-def _functions(left: OriginSide, right: OriginSide) -> tuple[SideFunction | None, SideFunction | None]:
-    """Return the functions of both sides. If a side's operand is not at hand, it has the other side's."""
-    a, b = _operand(left), _operand(right)
-    return _function(b if a is None else a, left), _function(a if b is None else b, right)
 
 
 def _names(one: SideFunction, other: SideFunction) -> str:

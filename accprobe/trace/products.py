@@ -239,7 +239,8 @@ def find_fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
         return
 
     def agree(**flags: bool) -> bool:
-        first, second = (side.calls[0].under(**flags)()[0] for side in (left, right))
+        calls = (replace(side.calls[0], flags={**side.calls[0].flags, **flags}) for side in (left, right))
+        first, second = (call()[0] for call in calls)
         return are_parts_equal(first, second, left.mapped, right.mapped)
 
     used = [side.calls[0].flags for side in (left, right)]

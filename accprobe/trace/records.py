@@ -247,11 +247,11 @@ def read_trace(folder: Path) -> RecordedTrace:
             for number, line in enumerate(lines, 2):
                 if line.startswith(b'{"end"'):
                     end = _END.validate_json(line)
+                    _check_number(end.end, number - 2)
                     trace.complete, trace.stopped = end.complete, end.stopped
                     break
                 trace.operations.append(_OPERATION.validate_json(line))
-                if trace.operations[-1].number != number - 2:
-                    raise RecordingError(f"{path}, line {number}: operation {number - 2} is missing; record the trace again")
+                _check_number(trace.operations[-1].number, number - 2)
             return trace
     except OSError as e:
         raise RecordingError(unreadable(path, e)) from None
@@ -272,6 +272,11 @@ def _lines(file: Any) -> Iterator[bytes]:
         if not line.endswith(b"\n"):
             return
         yield line
+
+
+def _check_number(found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(f"operation {expected} is missing")
 
 
 def _reason(error: ValueError) -> str:

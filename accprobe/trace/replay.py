@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from accprobe.gemm.callables.options import flags_set
@@ -84,10 +84,6 @@ class RecordedCall:
             result = self.function(*arguments, **keywords)
         written = [arguments[i] if i < len(arguments) else keywords.get(name) for i, name in schema.written]
         return list(tensors_in(written or result))
-
-    def under(self, **flags: bool) -> RecordedCall:
-        """Return the call with other flags."""
-        return replace(self, flags={**self.flags, **flags})
 
     def repeats(self, times: int = 3) -> bool:
         """Return whether the operation gives the recorded bits each time that it is called again.

@@ -111,7 +111,8 @@ HOSTILE: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "a long name": (edited(name="x" * 100_000), "name: String should have at most"),
     "an enormous tensor": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]), "too large"),
     "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "inputs.0.shape: Field required"),
-    "an end too early": (lambda lines: lines.pop(2), "operation 1 is missing"),
+    "an operation too few": (lambda lines: lines.pop(2), "operation 1 is missing"),
+    "an end too early": (lambda lines: lines.pop(3), "operation 2 is missing"),
 }
 
 
