@@ -96,7 +96,10 @@ def reduce_command(
       accprobe reduce torch:sum --shape 64x4096 --sweep rows=1,8,64
       accprobe reduce torch.distributed:all_reduce --ranks 4 --shape 4096 --dtype bf16
     """
+    from accprobe.gemm.callables.opening import ProductRequest
+    from accprobe.gemm.callables.options import parse_options
     from accprobe.gemm.callables.reductions import COLLECTIVES, check_ranks
+    from accprobe.isa import formats
 
     callables = [callable_, *([versus] if versus else [])]
     for name in callables:
@@ -113,29 +116,12 @@ def reduce_command(
             raise AccprobeError("--sweep compares numbers of rows, which a collective does not have: leave it out")
         dim, options = "ranks", (*options, f"backend={backend}", f"op={op or 'sum'}")
         device = "cpu" if backend == "gloo" and device is None else device
-    run = ProductRun(elements, seed, device)
-    measure_each(run, lambda: _settings(callables, sizes, dim or "last", dtype, out, options, arrays, ranks or 1), to, rows)
-
-
-def _settings(
-    callables: list[str],
-    sizes: list[tuple[int, int]],
-    dim: Any,
-    dtype: str,
-    out: str | None,
-    options: tuple[str, ...],
-    arrays: str | None,
-    results: int = 1,
-) -> list[ProductSetting]:
-    """Return each callable, shape and combination of options once. results: rows of D, one from each rank of a collective."""
-    from accprobe.gemm.callables.opening import ProductRequest
-    from accprobe.gemm.callables.options import parse_options
-    from accprobe.isa import formats
-
     a, d = formats.get(dtype), formats.get(out) if out else None
-    requests = [ProductRequest((results, rows, k), a, a, d, reduced=dim) for rows, k in dict.fromkeys(sizes)]
+    reduced: Any = dim or "last"
+    requests = [ProductRequest((ranks or 1, each, k), a, a, d, reduced=reduced) for each, k in dict.fromkeys(sizes)]
     chosen = parse_options(options)
-    return [ProductSetting(name, request, some, arrays) for name in callables for request in requests for some in chosen]
+    settings = [ProductSetting(name, request, some, arrays) for name in callables for request in requests for some in chosen]
+    measure_each(ProductRun(elements, seed, device), lambda: settings, to, rows)
 
 
 def _shape(text: str, ranks: int | None) -> tuple[int, int]:

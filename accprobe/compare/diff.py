@@ -235,7 +235,7 @@ def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
             groups.setdefault((*pair.values(field), *pair.values("ran_as")), []).append(pair)
     named: set[str] = set()
     kept = []
-    for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].role.d != "f32")):
+    for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].role.d.name != "f32")):
         operands = {pair.role.operands for pair in group}
         if not operands <= named:
             kept.append(group)

@@ -21,6 +21,7 @@ from accprobe.compare.differences import (
     overall,
 )
 from accprobe.infer.findings import Bound
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES, finding_names, parsed
 from accprobe.model.product import ProductModel, same_additions
@@ -30,24 +31,15 @@ from accprobe.report.report import AnyClaim
 from accprobe.report.rows import Row
 from accprobe.report.words import PLAN_FINDINGS, PRODUCT_FINDINGS, effective_bits, found_words, miscounted, plan_words, ran_as
 
-# Operand formats with a common name.
-CLASSES = {
-    "FP8": ("e4m3", "e5m2"),
-    "FP6": ("e3m2", "e2m3"),
-    "FP4": ("e2m1",),
-    "INT8": ("s8", "u8"),
-    "INT4": ("s4", "u4"),
-}
-
 
 @dataclass(frozen=True)
 class InstructionRole:
     """Formats of the operands and the result, and other properties of the sum except the shape."""
 
-    a: str
-    b: str
-    c: str
-    d: str
+    a: Format
+    b: Format
+    c: Format
+    d: Format
     satfinite: bool
     sparse: bool
     scaling: str
@@ -56,21 +48,19 @@ class InstructionRole:
     @property
     def operands(self) -> str:
         """Return "FP8", "F16", "FP8 × FP4"."""
-        return " × ".join(dict.fromkeys((_class(self.a), _class(self.b))))
+        return " × ".join(dict.fromkeys((self.a.family, self.b.family)))
 
     def __str__(self) -> str:
         """Return "FP8 → f32", "sparse INT8 → s32 saturating"."""
         addend = f"+ {self.c}" if self.c != self.d else ""
         operands = ("sparse" * self.sparse, self.scaling, self.operands, self.bit_op, addend)
-        words = (*operands, "→", self.d, "saturating" * self.satfinite)
+        words = (*operands, "→", str(self.d), "saturating" * self.satfinite)
         return " ".join(filter(None, words))
 
 
 def role_of(inst: Instruction) -> InstructionRole:
     scaling = f"{inst.kind} {inst.scale_block} × {inst.scale}" if inst.scale else ""
-    return InstructionRole(
-        inst.a.name, inst.b.name, inst.c.name, inst.d.name, inst.satfinite, inst.sparse, scaling, inst.bit_op or ""
-    )
+    return InstructionRole(inst.a, inst.b, inst.c, inst.d, inst.satfinite, inst.sparse, scaling, inst.bit_op or "")
 
 
 def offered(rows: Iterable[Row]) -> dict[InstructionRole, list[Row]]:
@@ -91,10 +81,6 @@ def nearest_shape(inst: Instruction, rows: Iterable[Row]) -> Row:
         return abs(inst.k - other.k), abs(inst.n - other.n), abs(inst.m - other.m), registers
 
     return min(rows, key=distance)
-
-
-def _class(name: str) -> str:
-    return next((known for known, members in CLASSES.items() if name in members), name.upper())
 
 
 By = Literal["role", "name"]

@@ -59,6 +59,13 @@ class Format:
     def is_integer(self) -> bool:
         return self.kind in ("signed", "unsigned", "bit")
 
+    @property
+    def family(self) -> str:
+        """Return "FP8" of e4m3 and e5m2, "INT4" of s4 and u4, "BF16" of bf16."""
+        if self.bits > 8 or self.kind == "bit":
+            return self.name.upper()
+        return f"{'FP' if self.is_float else 'INT'}{self.bits}"
+
     @cached_property
     def digits(self) -> int:
         """Return the decimal digits that distinguish each number; narrow formats take f32's digits."""

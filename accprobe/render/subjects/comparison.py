@@ -192,7 +192,7 @@ def _operands(roles: Iterable[InstructionRole]) -> str:
     """Return "f16, bf16 → f32; e4m3, e4m3 × e5m2 → f16"."""
     results: dict[str, dict[str, None]] = {}
     for role in roles:
-        formats = role.a if role.a == role.b else f"{role.a} × {role.b}"
+        formats = " × ".join(dict.fromkeys((role.a.name, role.b.name)))
         operands, _, result = str(role).replace(role.operands, formats, 1).partition(" → ")
         results.setdefault(result, {})[operands] = None
     return "; ".join(f"{', '.join(operands)} → {result}" for result, operands in results.items())
