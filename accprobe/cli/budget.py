@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from accprobe.cli.interrupts import exit_interrupted
 from accprobe.cli.output import (
-    INTERRUPTED,
     Output,
     count,
     count_or_none,
@@ -120,8 +119,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     if found.interrupted:
         from accprobe.report.words import so_many
 
-        print_message(f"interrupted: {so_many(len(found.entries), 'row')} known")
-        sys.exit(INTERRUPTED)
+        exit_interrupted(f"{so_many(len(found.entries), 'row')} known")
 
 
 def _computed(report: ErrorReport, show: Show) -> ErrorReport:

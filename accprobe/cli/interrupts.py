@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 import click
+
+from accprobe.cli.output import INTERRUPTED, TIMED_OUT, print_message
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
 
@@ -36,6 +40,13 @@ class TimeLimitReached(KeyboardInterrupt):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"stopped after {seconds:g} s (--time-limit)")
+
+
+def exit_interrupted(kept: str, stop: BaseException | None = None) -> NoReturn:
+    """Exit after a signal or the time limit, and print what is kept."""
+    timed_out = isinstance(stop, TimeLimitReached)
+    print_message(f"{stop if timed_out else 'interrupted'}: {kept}")
+    sys.exit(TIMED_OUT if timed_out else INTERRUPTED)
 
 
 _limit = 0.0

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option, uninterrupted
-from accprobe.cli.output import INTERRUPTED, TIMED_OUT, Command, Output, output_options, print_message
+from accprobe.cli.interrupts import TimeLimitReached, exit_interrupted, time_limit, time_limit_option, uninterrupted
+from accprobe.cli.output import Command, Output, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, ReportError
 from accprobe.render.progress import Show, progress_bar
@@ -141,7 +141,9 @@ def measure_report(
     if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
         to.print(lambda: blocks(latest[0]), lambda _: latest[0].dumps())
     if isinstance(stop, KeyboardInterrupt):
-        _exit_interrupted(counted(latest[0]) if latest else "", to.file, stop)
+        measured = counted(latest[0]) if latest else ""
+        saved = f"{to.file} has {measured}" if to.file else f"{measured} measured; use -o FILE to keep them"
+        exit_interrupted(saved if measured else "nothing was measured yet", stop)
     if stop is not None:
         raise stop
     return latest[0]
@@ -158,14 +160,3 @@ def announce(report: Report) -> None:
     print_message(f"SIMULATED: {missing}; using {report.device.name}")
     if report.run.selected and (reason := explain_missing_instructions()):
         print_message(f"the processor is not measured: {reason}")
-
-
-def _exit_interrupted(measured: str, output: Path | None, stop: KeyboardInterrupt) -> NoReturn:
-    """Print how many results are saved, and exit. stop: the signal or the time limit. measured: "2 sweeps", or ""."""
-    if not measured:
-        kept = "nothing was measured yet"
-    else:
-        kept = f"{output} has {measured}" if output else f"{measured} measured; use -o FILE to keep them"
-    timed_out = isinstance(stop, TimeLimitReached)
-    print_message(f"{stop if timed_out else 'interrupted'}: {kept}")
-    sys.exit(TIMED_OUT if timed_out else INTERRUPTED)

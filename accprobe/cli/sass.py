@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, clear_progress, format_option, print_message, write
+from accprobe.cli.interrupts import exit_interrupted
+from accprobe.cli.output import COULD_NOT, DIFFERS, clear_progress, format_option, print_message, write
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
@@ -120,8 +121,7 @@ def _read(
                 show_file(found)
         except KeyboardInterrupt:
             show_file(reading.begun)
-            print_message(f"interrupted: {reading.done:,} cubins were read; their kernels are printed")
-            sys.exit(INTERRUPTED)
+            exit_interrupted(f"{reading.done:,} cubins were read; their kernels are printed")
     return kernels, reading
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from accprobe.cli.interrupts import uninterrupted
-from accprobe.cli.output import DIFFERS, INTERRUPTED, Commands, Output, document_text, output_options, print_message
+from accprobe.cli.interrupts import exit_interrupted, uninterrupted
+from accprobe.cli.output import DIFFERS, Commands, Output, document_text, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
@@ -282,8 +282,7 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
         except KeyboardInterrupt:
             interrupted = True
     if not latest:
-        print_message("interrupted: nothing is kept, because the comparison was not complete")
-        sys.exit(INTERRUPTED)
+        exit_interrupted("nothing is kept, because the comparison was not complete")
     found = latest[0]
     differs = not found.equal
     try:
@@ -292,8 +291,7 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
-        print_message(f"interrupted: {found.explained} of {so_many(len(found.origins), 'origin')} explained")
-        sys.exit(INTERRUPTED)
+        exit_interrupted(f"{found.explained} of {so_many(len(found.origins), 'origin')} explained")
     if differs:
         sys.exit(DIFFERS)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.interrupts import TimeLimitReached, time_limit, time_limit_option
-from accprobe.cli.output import DIFFERS, INTERRUPTED, TIMED_OUT, Output, count, output_options, print_message, seed_option
+from accprobe.cli.interrupts import exit_interrupted, time_limit, time_limit_option
+from accprobe.cli.output import DIFFERS, Output, count, output_options, print_message, seed_option
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
@@ -93,10 +93,8 @@ def verify_command(**options: Any) -> None:
     if stop is not None:
         from accprobe.report.words import so_many
 
-        how = stop if isinstance(stop, TimeLimitReached) else "interrupted"
         verified = f"{len(rows)} of {so_many(len(chosen), 'instruction')} verified"
-        print_message(f"{how}: {verified}, {done.dots:,} dot products were compared, {done.mismatches:,} differ")
-        sys.exit(TIMED_OUT if isinstance(stop, TimeLimitReached) else INTERRUPTED)
+        exit_interrupted(f"{verified}, {done.dots:,} dot products were compared, {done.mismatches:,} differ", stop)
     if differs:
         sys.exit(DIFFERS)
 

@@ -90,7 +90,7 @@ ONCE = "each_product_once"
 STATUS, REGIONS, DIGEST = "status", "regions", "digest"
 
 # Steps around the sums of a product or a composite.
-OUTER_STEPS = ("epilogue", "result", "functions", "moments", "eps", "rows")
+OUTER_STEPS = ("epilogue", "result", "functions", "moments", "eps", "rows", "factor")
 
 _OF_PRODUCTS = (STATUS, REGIONS, *(name for name in PRODUCT_FINDINGS if name not in OUTER_STEPS), *OUTER_STEPS)
 COMPARED_FIELDS: dict[str, tuple[str, ...]] = {
@@ -245,7 +245,8 @@ def _step_verdict(a: ProductRow, b: ProductRow, field: str) -> FieldVerdict | No
     if steps.get(field) == others.get(field):
         return None
     has_other = any(row.composite is not None and row.composite.same_bits for row in (a, b))
-    given = steps.get("eps") != others.get("eps")  # other steps with the same bits have the same eps
+    # Other steps with the same bits have the same eps and factor.
+    given = any(steps.get(name) != others.get(name) for name in ("eps", "factor"))
     return "changed" if a.holds and b.holds and (given or not has_other) else "undecided"
 
 
@@ -325,6 +326,8 @@ def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
 def _steps(row: ProductRow) -> dict[str, str]:
     """Return the steps of a composite by name, and the epilogue of a product."""
     found = {"epilogue": str(row.findings["epilogue"].value)} if "epilogue" in row.findings else {}
+    if row.factor_exponent:
+        found["factor"] = f"2^{row.factor_exponent}"
     if (composite := row.composite) is not None:
         steps = {"result": composite.finish, "functions": composite.function, "moments": composite.moments}
         steps |= {"eps": "" if composite.eps is None else f"{composite.eps:g}"}
