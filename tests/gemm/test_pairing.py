@@ -18,7 +18,7 @@ from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import pairing
 from accprobe.gemm.checks.contract import Counted, count_products
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.findings import findings, row
+from accprobe.gemm.findings import row
 from accprobe.isa.formats import FORMATS
 from accprobe.render.subjects.products import alarms
 from accprobe.testing import assert_every_k_once
@@ -130,9 +130,3 @@ def test_nothing_is_said_of_wrong_sums(name: str) -> None:
     subject, once = RecordedCallable(FunctionBox(Spec(M, N, K, *[FORMATS["f32"]] * 3), function)), np.ones(K, np.int64)
     there, draws = pairing.differing(subject, [(Region(np.arange(M), np.arange(N), M * N), once)])
     assert list(pairing.mispaired(subject, there, draws, once)) == []
-
-
-def test_a_row_that_reads_another_does_not_depend_on_its_own_alone() -> None:
-    plan = replace(FMAS, m=19, n=N, k=16, mispaired=Mispaired("rows", 6, 10))
-    description = findings(characterise(box_of(plan), elements=1 << 8))
-    assert "depends_on" not in description or description["depends_on"].value != "own row and column"

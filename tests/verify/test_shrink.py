@@ -14,7 +14,7 @@ from plants import Plant, float_models, instruction
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, IntegerArithmetic, chain
+from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
@@ -81,16 +81,6 @@ def test_no_choice_of_fewer_products_shows_it(fields: dict[str, object]) -> None
     wrong = evaluate(device, BF16, Request(a, b, c)) != evaluate(MODEL, BF16, Request(a, b, c))
     fewest = ((a != 0) | (b != 0)).sum(axis=1)[wrong].min()
     assert assert_minimal(BF16, device, MODEL, small) == fewest
-
-
-def test_integers_too() -> None:
-    inst = instruction(32, "s32", "s8", "u8", "s32")
-    wraps, saturates = (DotModel(chain([range(32)], IntegerArithmetic(FORMATS["s32"], rule))) for rule in ("wrap", "saturate"))
-    found = first_difference(inst, wraps, saturates)
-    assert found is not None
-    small = shrink(partial(evaluate, wraps, inst), partial(evaluate, saturates, inst), inst, found)
-    assert small is not None
-    assert assert_minimal(inst, wraps, saturates, small) == 1
 
 
 def test_a_mismatch_that_does_not_come_back() -> None:
