@@ -15,7 +15,7 @@ from accprobe.gemm.callables.opening import UserFunction, find_callable
 from accprobe.gemm.callables.options import attributes_set
 from accprobe.trace.causes import OnOrigin, explain_origins
 from accprobe.trace.compare import Cause, TraceComparison, compare_traces
-from accprobe.trace.mapping import Mapped, parse_mapping
+from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping
 from accprobe.trace.recorder import Recorder, check_torch
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import RecordedCall
@@ -187,4 +187,4 @@ def _kept_again(side: _Side, found: TraceComparison, which: int) -> KeptCalls:
         calls[trace.operations[-1].number] = RecordedCall(None, tuple(recorder.results), {}, {})
     again = {x.number: [y.hash for y in x.outputs] for x in recorder.operations}
     changed = {x.number for x in trace.operations if again.get(x.number) != [y.hash for y in x.outputs]}
-    return KeptCalls(trace, frozenset(calls), calls.get, side.mapped, changed)
+    return KeptCalls(trace, frozenset(calls), calls.get, side.mapped or WHOLE_RUN, changed)

@@ -146,10 +146,10 @@ def _chance(operation: TracedOperation) -> str:
 
 def _unstable(left: OriginSide, right: OriginSide) -> Cause | None:
     for name, side in (("A", left), ("B", right)):
-        if side.from_folder:  # what differs may be the machine
+        if side.run.from_folder:  # what differs may be the machine
             continue
         changing = [x for x, call in zip(side.operations, side.calls, strict=False) if not x.random and not call.repeats()]
-        if changing or not side.repeated:
+        if changing or any(x.number in side.run.unrepeated for x in side.operations):
             which = changing[0] if changing else side.operations[0]
             reason = "unordered atomics, or another race" if changing else "seen in a second run"
             return Cause("atomics", f"{which.packet} differs from itself on side {name} when it is repeated: {reason}")
@@ -161,7 +161,7 @@ def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
     if len(left.operations) != 1 or len(right.operations) != 1:
         return None
     operands = [side.calls[0].operands() if side.calls else [] for side in (left, right)]
-    is_whole = left.mapped == right.mapped == WHOLE_RUN
+    is_whole = left.run.mapped == right.run.mapped == WHOLE_RUN
     for i, (p, q) in enumerate(zip(left.operations[0].inputs, right.operations[0].inputs, strict=False)):
         if p.shape != q.shape or not (is_whole or p.hash == q.hash):
             continue
@@ -216,7 +216,7 @@ def _arguments(left: OriginSide, right: OriginSide) -> Cause | None:
         result = call({i: operand.tensor for i, operand in enumerate(operands)})[0]
     except (RuntimeError, TypeError):  # the arguments do not fit operands of other shapes, or another operation
         return None
-    is_cause = are_parts_equal(result, left.calls[0].results[0].tensor, right.mapped, left.mapped)
+    is_cause = are_parts_equal(result, left.calls[0].results[0].tensor, right.run.mapped, left.run.mapped)
     return Cause("argument", differing, right.replays) if is_cause else None
 
 

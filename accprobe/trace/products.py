@@ -54,7 +54,7 @@ def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
         if not fused.calls or not apart.calls:
             return Cause("fusion", text)
         products = [without_bias(each.calls[0], POSITIONS[each.packets[0]]) for each in (fused, apart)]
-        if are_parts_equal(products[0], products[1], fused.mapped, apart.mapped):
+        if are_parts_equal(products[0], products[1], fused.run.mapped, apart.run.mapped):
             return Cause("fusion", f"{text}; without the bias both are equal", fused.replays and apart.replays)
         return Cause("fusion", f"{text}; the products differ without the bias too")
     return None
@@ -105,7 +105,7 @@ def _inferred_cause(left: OriginSide, right: OriginSide) -> Cause | None:
     sides = (left, right)
     if all(POSITIONS[side.packets[0]][0] for side in sides):
         one, other = (without_bias(side.calls[0], POSITIONS[side.packets[0]]) for side in sides)
-        if are_parts_equal(one, other, left.mapped, right.mapped):
+        if are_parts_equal(one, other, left.run.mapped, right.run.mapped):
             return Cause("order", "without the bias both products are equal: it is added at another place of the sum")
     plans = [PLANS.of(_plan_key(x), product) for x, product in ((left, first), (right, second))]
     found = cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
@@ -158,7 +158,7 @@ def _plan_key(side: OriginSide) -> tuple[Any, ...]:
     """Return everything that the plan of a product can depend on."""
     x = side.operations[0]
     shapes = tuple((y.shape, y.strides, y.dtype) for y in x.inputs)
-    return side.versions, x.name, x.arguments, shapes, tuple(sorted(x.flags.items()))
+    return tuple(side.run.trace.versions.items()), x.name, x.arguments, shapes, tuple(sorted(x.flags.items()))
 
 
 def _recorded_product(side: OriginSide) -> RecordedProduct | None:
@@ -170,7 +170,7 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     if len(side.calls) != 1 or side.packets[0] not in POSITIONS:
         return None
     call, places, is_scaled = side.calls[0], POSITIONS[side.packets[0]], side.packets[0] == SCALED
-    repeats = not side.from_folder or call.repeats(1)
+    repeats = not side.run.from_folder or call.repeats(1)
     if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")) or ((places[0] or is_scaled) and not repeats):
         return None
     tensors, made = [x.tensor for x in call.operands()], call.results[0].tensor
@@ -190,7 +190,7 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2], scale)
     plain = multiply(a, b) if places[0] else d
     of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), plain), formats, strict=True))
-    is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in dict(side.versions)
+    is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in side.run.trace.versions
     factors = [x.cpu().numpy().reshape(shape) for x, shape in zip(scales, spec.scale_shapes if is_scaled else (), strict=True)]
     scaling = ScaleWords(*factors) if is_scaled else None
     return RecordedProduct(spec, of_a, of_b, of_d, str(d.device), multiply if repeats else None, is_tf32, scaling)
@@ -241,7 +241,7 @@ def find_fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
     def agree(**flags: bool) -> bool:
         calls = (replace(side.calls[0], flags={**side.calls[0].flags, **flags}) for side in (left, right))
         first, second = (call()[0] for call in calls)
-        return are_parts_equal(first, second, left.mapped, right.mapped)
+        return are_parts_equal(first, second, left.run.mapped, right.run.mapped)
 
     used = [side.calls[0].flags for side in (left, right)]
     for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32"):

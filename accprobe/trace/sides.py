@@ -21,17 +21,13 @@ COPIES = (
 class OriginSide:
     """One side of an origin. calls: its operations with operands, empty where one lacks them. value: the result that differs.
 
-    repeated: a second run of this side gave the same bits. from_folder: another machine may have recorded it. versions: of
-    torch and of the GPU that recorded it.
+    run: of this side.
     """
 
     operations: tuple[TracedOperation, ...]
-    calls: tuple[RecordedCall, ...] = ()
-    value: Operand | None = None
-    mapped: Mapped = WHOLE_RUN
-    repeated: bool = True
-    from_folder: bool = False
-    versions: tuple[tuple[str, str], ...] = ()
+    calls: tuple[RecordedCall, ...]
+    value: Operand | None
+    run: KeptCalls
 
     @property
     def packets(self) -> list[str]:
@@ -54,13 +50,13 @@ class OriginSide:
 class KeptCalls:
     """The operations of a run whose operands are at hand. call: returns one by its number.
 
-    unrepeated: operations that gave other bits when the run was repeated.
+    unrepeated: operations that gave other bits when the run was repeated. from_folder: another machine may have recorded it.
     """
 
     trace: RecordedTrace
     numbers: Collection[int]
     call: Callable[[int], RecordedCall | None]
-    mapped: Mapped | None = None
+    mapped: Mapped = WHOLE_RUN
     unrepeated: Collection[int] = ()
     from_folder: bool = False
 
@@ -68,15 +64,8 @@ class KeptCalls:
         operations = (origin.left, origin.right)[which]
         found = [self.call(x.number) for x in operations if x.number in self.numbers]
         calls = tuple(each for each in found if each is not None and each.function is not None)
-        return OriginSide(
-            operations,
-            calls if len(calls) == len(operations) else (),
-            self._value(origin.values[which]),
-            self.mapped or WHOLE_RUN,
-            not any(x.number in self.unrepeated for x in operations),
-            self.from_folder,
-            tuple(self.trace.versions.items()),
-        )
+        value = self._value(origin.values[which])
+        return OriginSide(operations, calls if len(calls) == len(operations) else (), value, self)
 
     def _value(self, wanted: TensorValue) -> Operand | None:
         """Return a copy of a value: an operand or a result of some operation that is at hand."""
@@ -108,7 +97,7 @@ def compared_parts(left: OriginSide, right: OriginSide) -> tuple[Any, Any]:
     assert left.value is not None
     assert right.value is not None
     x, y = left.value.tensor, right.value.tensor
-    return take_part(x, y, left.mapped), take_part(y, x, right.mapped)
+    return take_part(x, y, left.run.mapped), take_part(y, x, right.run.mapped)
 
 
 def are_parts_equal(x: Any, y: Any, of_x: Mapped, of_y: Mapped) -> bool:

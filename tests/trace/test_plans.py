@@ -22,9 +22,9 @@ from accprobe.trace import plans  # noqa: E402
 from accprobe.trace.mapping import Mapped  # noqa: E402
 from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches  # noqa: E402
 from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products  # noqa: E402
-from accprobe.trace.records import TensorValue, TracedOperation  # noqa: E402
+from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation  # noqa: E402
 from accprobe.trace.replay import Operand, RecordedCall  # noqa: E402
-from accprobe.trace.sides import OriginSide  # noqa: E402
+from accprobe.trace.sides import KeptCalls, OriginSide  # noqa: E402
 
 M, N, K = 8, 16, 64
 F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
@@ -84,7 +84,7 @@ def added(a: Any, w: Any, bias: Any, result: Any, batch: int) -> OriginSide:
     values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), "float32") for x in (*operands, made)]
     operation = TracedOperation(0, "aten.addmm.default", "", "forward", tuple(values[:3]), tuple(values[3:]))
     call = RecordedCall(torch.ops.aten.addmm.default, tuple(operands), {}, {}, [made])
-    return OriginSide((operation,), (call,), made, Mapped("batch", batch))
+    return OriginSide((operation,), (call,), made, KeptCalls(RecordedTrace([]), (), {}.get, Mapped("batch", batch)))
 
 
 def test_a_search_that_ran_out_of_time_is_not_repeated_and_its_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,4 +135,4 @@ def scaled(plan: Planted, batch: int) -> OriginSide:
     call.results.append(Operand(4, call()[0]))
     values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), str(x.tensor.dtype)) for x in (*operands, *call.results)]
     operation = TracedOperation(0, "aten._scaled_mm.default", "", "forward", tuple(values[:4]), (values[4],))
-    return OriginSide((operation,), (call,), call.results[0], Mapped("batch", batch))
+    return OriginSide((operation,), (call,), call.results[0], KeptCalls(RecordedTrace([]), (), {}.get, Mapped("batch", batch)))
