@@ -1,4 +1,4 @@
-"""Devices: the base class, what a GPU adds to it, and devices that pass their queries on to another one.
+"""Devices: the base class, and what a GPU adds to it.
 
 An `InstructionSubject` is one instruction of one device: what inference and verification see.
 
@@ -119,38 +119,6 @@ class OnGpu(Protocol):
 
     def lend(self, what: str) -> AbstractContextManager[Any]:
         """Make this the current GPU and yield cupy. Errors of CUDA become DeviceError: "cuda:0 WHAT: …"."""
-
-
-class Passing(Device):
-    """A device that passes everything except `dot` on to another one."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self.kind, self.name, self.architecture, self.pure = device.kind, device.name, device.architecture, device.pure
-
-    def describe(self) -> dict[str, object]:
-        return self._device.describe()
-
-    def environment(self) -> dict[str, str]:
-        return self._device.environment()
-
-    def instructions(self) -> Sequence[Instruction]:
-        return self._device.instructions()
-
-    def explain_unavailable(self, inst: Instruction) -> str | None:
-        return self._device.explain_unavailable(inst)
-
-    def placements(self, inst: Instruction) -> int:
-        return self._device.placements(inst)
-
-    def lowering(self, inst: Instruction) -> Lowering | None:
-        return self._device.lowering(inst)
-
-    def settings(self, inst: Instruction) -> tuple[str, ...]:
-        return self._device.settings(inst)
-
-    def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        return self._device.dot_under(setting, inst, request)
 
 
 class InstructionSubject:

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from accprobe.build import atomic
-from accprobe.devices.protocol import Device, DeviceKind, Passing
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import NotRecorded, RecordingError, unreadable
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, parse
@@ -225,13 +225,29 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
     return packed.getvalue()
 
 
-class RecordedDevice(Passing):
+class RecordedDevice(Device):
     """Passes everything on to `device`; `take` returns the exchanges since its last call."""
 
     def __init__(self, device: Device) -> None:
-        super().__init__(device)
+        self._device = device
+        self.kind, self.name, self.architecture, self.pure = device.kind, device.name, device.architecture, device.pure
         self._exchanges: Exchanges = {}
         self._times: dict[bytes, int] = {}
+
+    def instructions(self) -> Sequence[Instruction]:
+        return self._device.instructions()
+
+    def explain_unavailable(self, inst: Instruction) -> str | None:
+        return self._device.explain_unavailable(inst)
+
+    def placements(self, inst: Instruction) -> int:
+        return self._device.placements(inst)
+
+    def lowering(self, inst: Instruction) -> Lowering | None:
+        return self._device.lowering(inst)
+
+    def settings(self, inst: Instruction) -> tuple[str, ...]:
+        return self._device.settings(inst)
 
     def take(self) -> Exchanges:
         taken, self._exchanges, self._times = self._exchanges, {}, {}
@@ -248,7 +264,7 @@ class RecordedDevice(Passing):
         return d
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        d = super().dot_under(setting, inst, request)
+        d = self._device.dot_under(setting, inst, request)
         self._note(query_key(inst, request, 0, setting), kept_results(d))
         return d
 

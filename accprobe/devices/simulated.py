@@ -9,7 +9,7 @@ from platform import python_version
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device, DeviceKind, Passing
+from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
@@ -79,33 +79,14 @@ class SimulatedDevice(Device):
         return [] if inst in catalog(self.architecture) else alike_but_n(inst, self._models)
 
 
-def simulated_device(name: str) -> SimulatedDevice:
-    """Return the device of a chip's published models: "h100", "sim:v100", … Raises UnknownName."""
-    known = known_models(name)
-    models = {inst: entry.model for inst, entry in known.items()}
-    lowerings = {inst: entry.lowering for inst, entry in known.items()}
-    candidates = {inst: entry.candidates for inst, entry in known.items()}
-    explained = words_explained(name)
-    return SimulatedDevice(models, f"simulated {title(name)}", chip(name).architecture, lowerings, explained, candidates)
-
-
 SMS, FAULTY_SM, FLIPPED_BIT = 4, 2, 9  # A faulty device: its SMs, the faulty one, and the bit of D that this flips.
 
 # The fault occurs if the sign and the lowest bit of both operands of this product are set. A sparse A stores it.
 FAULTY_PRODUCT = 3
 
 
-class FaultyDevice(Passing):
+class FaultyDevice(SimulatedDevice):
     """SMS simulated SMs. FAULTY_SM flips a bit of D for some operands of one product, the same ones every time."""
-
-    def __init__(self, simulated: SimulatedDevice) -> None:
-        self._simulated = simulated
-        super().__init__(simulated)
-        self.name = f"{simulated.name}, SM {FAULTY_SM} of which computes wrong results"
-
-    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        """Return results as `Device.dot`, on an SM without a fault."""
-        return self._simulated.dot(inst, request, placement)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:
         right = self.dot(inst, request)
@@ -120,3 +101,14 @@ def _shows_fault(inst: Instruction, request: Request) -> NDArray[np.bool_]:
         odd = fmt.dtype.type(1 << (fmt.storage_bits - 1) | 1 << fmt.ignored_low_bits)
         shows &= (column & odd) == odd
     return shows
+
+
+def simulated_device(name: str, faulty: bool = False) -> SimulatedDevice:
+    """Return the device of a chip's published models: "h100", "sim:v100", … faulty: a `FaultyDevice`. Raises UnknownName."""
+    known = known_models(name)
+    models = {inst: entry.model for inst, entry in known.items()}
+    lowerings = {inst: entry.lowering for inst, entry in known.items()}
+    candidates = {inst: entry.candidates for inst, entry in known.items()}
+    kind, fault = (FaultyDevice, f", SM {FAULTY_SM} of which computes wrong results") if faulty else (SimulatedDevice, "")
+    named, explained = f"simulated {title(name)}{fault}", words_explained(name)
+    return kind(models, named, chip(name).architecture, lowerings, explained, candidates)

@@ -18,7 +18,7 @@ from accprobe.build import driver
 from accprobe.build.golden import is_golden
 from accprobe.devices import open_device
 from accprobe.devices.protocol import Device, OnGpu
-from accprobe.devices.simulated import FaultyDevice, simulated_device
+from accprobe.devices.simulated import simulated_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.health.bench import CpuBench, SeenWord, Turn, UnitBench
@@ -76,7 +76,7 @@ def _simulated_chip(name: str) -> str | None:
 
 def _open_device(name: str) -> Device:
     chip = _simulated_chip(name)
-    return FaultyDevice(simulated_device(chip)) if chip and name.startswith("faulty:") else open_device(name)
+    return simulated_device(chip, faulty=True) if chip and name.startswith("faulty:") else open_device(name)
 
 
 def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> None:

@@ -87,7 +87,7 @@ def test_a_faulty_sm_is_named_and_its_operands_are_shrunk() -> None:
 
 def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.MonkeyPatch) -> None:
     models = {inst: model for inst, model in named_models("h200").items() if inst.sparse and "wgmma" in inst.name}
-    monkeypatch.setattr(check, "_open_device", lambda name: FaultyDevice(SimulatedDevice(models)))
+    monkeypatch.setattr(check, "_open_device", lambda name: FaultyDevice(models))
     outcome = last("faulty:h200", replace(SHORT, like="h200"))
     assert [unit.unit for unit in outcome.units] == [name for name in UNITS if name not in DENSE]
     faulty_words(outcome)
