@@ -118,11 +118,7 @@ def _of_host(devices: str, plan: CheckPlan) -> tuple[list[GpuOutcome], bool]:
     names = device_names(devices)
     for name in names:
         check_named(name)
-    gpus = [
-        GpuOutcome.unopened(name).model_copy(update={"number": names[: i + 1].count(name) if names.count(name) > 1 else None})
-        for i, name in enumerate(names)
-    ]
-    return _watched(plan, gpus, partial(check_host, names, plan))
+    return _watched(plan, [GpuOutcome.unopened(name) for name in names], partial(check_host, names, plan))
 
 
 def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) -> tuple[list[GpuOutcome], bool]:
@@ -140,8 +136,8 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
 
     with progress_bar("compiling") as show:
 
-        def on_change(index: int, so_far: GpuOutcome) -> None:
-            changed = gpus[index] = so_far.model_copy(update={"number": gpus[index].number})
+        def on_change(index: int, changed: GpuOutcome) -> None:
+            gpus[index] = changed
             ended = f"{sum(gpu.ended for gpu in gpus)} of {len(gpus)} GPUs checked" if len(gpus) > 1 else changed.where
             dots, wrong = sum(gpu.dots for gpu in gpus), sum(gpu.wrong for gpu in gpus)
             text = f"{ended}: {dots:,} results, {wrong:,} mismatches, seconds" if dots else f"{ended}: compiling, seconds"

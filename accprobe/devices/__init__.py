@@ -105,7 +105,7 @@ def device_names(wanted: str) -> list[str]:
             raise DeviceError(f"there is no GPU: {reason}; --device {STAND_IN} needs none")
         return [f"cuda:{index}" for index in range(gpu_count())]
     names = [name.strip() for name in wanted.split(",")]
-    if twice := next((name for i, name in enumerate(names) if name in names[:i] and name.startswith("cuda:")), None):
+    if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
         raise UnknownName(f"{twice} is named twice; name each GPU once")
     return names
 

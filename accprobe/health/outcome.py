@@ -136,8 +136,8 @@ class GpuOutcome(StrictRecord):
     remark: whether they are of this GPU kind. wrong_by_sm: mismatches of each SM that has some, "" for an unknown SM. vanished:
     comparisons of `wrong` that failed although each result was right on a second look: a fault of the comparison, which uses
     the SM's integer units and registers. sensors_missing: why there are no sensors. shared: other users of the GPU, in words.
-    node: None on this host. deaths: how often a process that checked it died. number: from 1, among several devices of the same
-    name on this host, else None. below_full_load: units that did not reach full load.
+    node: None on this host. deaths: how often a process that checked it died. below_full_load: units that did not reach
+    full load.
     """
 
     device: str
@@ -165,7 +165,6 @@ class GpuOutcome(StrictRecord):
     shared: str = ""
     node: ClusterNode | None = None
     deaths: int = 0
-    number: int | None = None
     below_full_load: tuple[str, ...] = ()
 
     @classmethod
@@ -175,9 +174,9 @@ class GpuOutcome(StrictRecord):
 
     @property
     def where(self) -> str:
-        """Return "cuda:0", "sim:h100 #2" or "cuda:0 on 10.0.0.7 (3f2a9c01)", unique among the GPUs of a check."""
+        """Return "cuda:0" or "cuda:0 on 10.0.0.7 (3f2a9c01)", unique among the GPUs of a check."""
         if self.node is None:
-            return f"{self.device} #{self.number}" if self.number else self.device
+            return self.device
         stands_for = f" for GPU {self.node.gpu}" if self.node.gpu and not self.device.startswith("cuda:") else ""
         return f"{self.device}{stands_for} on {self.node.address} ({self.node.id[:8]})"
 

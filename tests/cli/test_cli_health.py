@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +11,6 @@ from xml.etree import ElementTree
 import pytest
 from commands import invoke
 from golden import HEALTH_FILE, schema_text
-from heeding import heed_ctrl_c
 from jsonschema import Draft202012Validator
 
 from accprobe.health import check
@@ -22,7 +18,7 @@ from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
 from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, OnOutcome, Sensors
 from accprobe.health.plan import CheckPlan
-from accprobe.render.monitoring import health_junit, health_prometheus
+from accprobe.render.monitoring import health_prometheus
 from accprobe.render.subjects.health import load_text, remarks
 
 
@@ -131,45 +127,26 @@ def test_prometheus() -> None:
     assert sum('sm="2"' in line for line in lines) == 1
 
 
-def test_devices_of_one_name_are_numbered(tmp_path: Path) -> None:
-    table = health("--device", "sim:h100,sim:a100,sim:h100", "-o", str(tmp_path / "health.json"))
-    titles = [line for line in table.stdout.splitlines() if " simulated " in line]
-    assert [title.split(" simulated")[0] for title in titles] == ["sim:h100 #1", "sim:a100", "sim:h100 #2"]
-    outcome = HealthOutcome.model_validate_json((tmp_path / "health.json").read_text())
-    assert [(gpu.device, gpu.number) for gpu in outcome.gpus] == [("sim:h100", 1), ("sim:a100", None), ("sim:h100", 2)]
-    suites = ElementTree.fromstring(health_junit(outcome)).findall("testsuite")
-    assert [suite.get("name", "").split(" simulated")[0] for suite in suites] == ["sim:h100 #1", "sim:a100", "sim:h100 #2"]
-    series = [line.rpartition(" ")[0] for line in health_prometheus(outcome).splitlines() if line[0] != "#"]
-    assert len(set(series)) == len(series)
-
-
 def test_labels_are_escaped() -> None:
     odd = GpuOutcome.unopened('a"b\\c').model_copy(update={"name": "two\nlines"})
     assert '{device="a\\"b\\\\c",name="two\\nlines",' in health_prometheus(HealthOutcome.of("quick", 1 / 3, [odd]))
 
 
-IMPATIENT = """
-from accprobe.__main__ import main
-from accprobe.render import progress
-progress.BETWEEN_LINES = 1.0
-main()
-"""
+def test_an_interruption_keeps_what_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(names: list[str], plan: CheckPlan, told: OnOutcome) -> None:
+        for so_far in check_gpu(names[0], plan):
+            told(0, so_far)
+            if so_far.dots:
+                raise KeyboardInterrupt
 
-
-def test_an_interruption_keeps_what_was_seen(tmp_path: Path) -> None:
+    monkeypatch.setattr(check, "check_host", interrupted)
     file = tmp_path / "health.json"
-    command = [sys.executable, "-c", IMPATIENT, "health", "--device", "faulty:h100", "--minutes", "0.5", "-o", str(file)]
-    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
-    with subprocess.Popen(command, **pipes, text=True, preexec_fn=heed_ctrl_c) as process:
-        assert process.stderr is not None
-        assert any("results" in line for line in process.stderr)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 1, said
+    result = health("--device", "faulty:h100", "-o", str(file))
+    assert result.exit_code == 1
     (gpu,) = json.loads(file.read_text())["gpus"]
     assert gpu["dots"] > 0
     assert not gpu["finished"]
-    assert re.search(r"accprobe: interrupted: [\d,]+ results were compared, [\d,]+ differ", said)
+    assert re.search(r"accprobe: interrupted: [\d,]+ results were compared, [\d,]+ differ", result.stderr)
 
 
 def test_what_sensors_say_besides() -> None:

@@ -273,7 +273,7 @@ def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert devices.device_names("cuda:0, sim:h100,sim:h100") == ["cuda:0", "sim:h100", "sim:h100"]
+    assert devices.device_names("cuda:0, sim:h100") == ["cuda:0", "sim:h100"]
     with pytest.raises(UnknownName, match="cuda:0 is named twice"):
         devices.device_names("cuda:0,cuda:1,cuda:0")
     with pytest.raises(DeviceError, match=r"there is no GPU: .*; --device sim:h100 needs none"):
