@@ -9,21 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import Differences, Job, evaluator_library, needs, needs_compiler
+from compiled import Differences, Job, chained_by_numpy, evaluator_library, needs, needs_compiler
 from marks import some
 from plants import instruction
 
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.errors import AccprobeError, ToolMissing
-from accprobe.evaluate import evaluator
 from accprobe.evaluate.cuda.source import can_promote, plan, source
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.product import addition
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.request import Request
 from accprobe.report.names import named_models
 from accprobe.sass.reading import functions
 
@@ -74,17 +72,9 @@ CASES = {
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
 ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
-LINKS = {
-    **dict.fromkeys(("QGMMA", "wide exponents", "sticky", "normalised product"), 1),
-    **dict.fromkeys(("tf32", "bf16", "f16", "normalised bf16", "floor"), 1),
-    "two sums and an add": 2,
-    "two sums": 2,
-    "four sums": 4,
-    "sums and an add": 2,
-    "bf16, added": 1,
-}
-"""Sums of a block, in chains whose operands are decoded once."""
-WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): tuple(LINKS), (False, False): tuple(CASES)}
+IN_CHAINS = tuple(name for name, (inst, model) in CASES.items() if plan(model, inst, chained=True).links)
+"""Cases whose operands are decoded once for a chain."""
+WAYS = {(True, True): ON_MATRIX_UNITS, (True, False): IN_CHAINS, (False, False): tuple(CASES)}
 """Arguments of `compiled`: chained, matrix_units."""
 FAST = {
     "QGMMA": (True, True),
@@ -112,14 +102,6 @@ def run(library: ctypes.CDLL, inst: Instruction, a: Bits, b: Bits, c: Bits | Non
     return d
 
 
-def reference(inst: Instruction, model: DotModel, a: Bits, b: Bits, c: Bits) -> Bits:
-    """Evaluate one block."""
-    rows, columns = np.repeat(a, len(b), 0), np.tile(b, (len(a), 1))
-    return evaluator.with_numpy(model, inst, Request(rows, columns, np.ascontiguousarray(c.reshape(-1)))).reshape(
-        len(a), len(b)
-    )
-
-
 def matrices(kind: str, inst: Instruction, seed: int, blocks: int = 1) -> tuple[Bits, Bits, Bits]:
     """a [ROWS, blocks * K], b [COLUMNS, blocks * K], c [ROWS, COLUMNS]."""
     random = np.random.default_rng(seed)
@@ -143,15 +125,13 @@ def test_bits_are_those_of_numpy(name: str, how: tuple[bool, bool]) -> None:
     library, blocks = compiled(name, *how), 5
     for seed, kind in enumerate(kinds(inst)):
         a, b, c = matrices(kind, inst, seed)
-        np.testing.assert_array_equal(run(library, inst, a, b, c), reference(inst, model, a, b, c), err_msg=kind)
+        np.testing.assert_array_equal(run(library, inst, a, b, c), chained_by_numpy(model, inst, a, b, c), err_msg=kind)
         zero = np.zeros_like(c)
-        np.testing.assert_array_equal(run(library, inst, a, b, None), reference(inst, model, a, b, zero), err_msg=kind)
+        np.testing.assert_array_equal(run(library, inst, a, b, None), chained_by_numpy(model, inst, a, b, zero), err_msg=kind)
     of_floats = "normal", "cancelling", "huge", "C near smallest normal", "special"
     for seed, kind in enumerate(("uniform", "extreme") if inst.is_integer else of_floats):
         a, b, c = matrices(kind, inst, seed, blocks)
-        expected = c
-        for k in range(0, a.shape[1], inst.k):
-            expected = reference(inst, model, a[:, k : k + inst.k], b[:, k : k + inst.k], expected)
+        expected = chained_by_numpy(model, inst, a, b, c)
         np.testing.assert_array_equal(run(library, inst, a, b, c, blocks), expected, err_msg=kind)
 
 
@@ -170,7 +150,7 @@ def test_addends_smaller_than_every_product_beside_zeros(name: str) -> None:
         | random.integers(60, 140, (ROWS, COLUMNS), np.uint32) << 23
     )
     got = run(compiled(name, True, True), inst, a, b, c)
-    np.testing.assert_array_equal(got, reference(inst, model, a, b, c))
+    np.testing.assert_array_equal(got, chained_by_numpy(model, inst, a, b, c))
 
 
 @needs_compiler
@@ -184,9 +164,8 @@ def test_promoted_chains(name: str) -> None:
         total = draw("normal", parse(QGMMA), np.random.default_rng(seed), ROWS * COLUMNS).c.reshape(ROWS, COLUMNS)
         got = run(library, inst, a, b, total, 3, 2)
         for first, end in ((0, 2), (2, 3)):
-            running = np.zeros((ROWS, COLUMNS), inst.c.dtype)
-            for k in range(first * inst.k, end * inst.k, inst.k):
-                running = reference(inst, model, a[:, k : k + inst.k], b[:, k : k + inst.k], running)
+            ks = slice(first * inst.k, end * inst.k)
+            running = chained_by_numpy(model, inst, a[:, ks], b[:, ks], np.zeros((ROWS, COLUMNS), inst.c.dtype))
             with np.errstate(all="ignore"):
                 values = total.view(np.float32) + inst.d.values(running).astype(np.float32)
             total = np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
@@ -208,7 +187,7 @@ def test_differences_are_counted_and_the_first_are_kept() -> None:
     inst, model = CASES["f16 results"]
     library = compiled("f16 results")
     a, b, c = matrices("normal", inst, 0)
-    expected = reference(inst, model, a, b, c)
+    expected = chained_by_numpy(model, inst, a, b, c)
     right = expected.copy()
     wrong = [(0, 0), (3, 18), (20, 5)]
     for row, column in wrong:

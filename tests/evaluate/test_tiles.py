@@ -11,12 +11,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from compiled import chained_by_numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plants import Plant, float_models, instruction
 
 from accprobe.evaluate import tiles
-from accprobe.evaluate.evaluator import evaluate, with_numpy
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.product import product
 from accprobe.evaluate.steps import CompiledStep, step_of
 from accprobe.isa.formats import FORMATS, Bits
@@ -34,19 +35,10 @@ from accprobe.model.tree import (
     chain,
 )
 from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.request import Request, joined
+from accprobe.operands.request import joined
 from accprobe.report.names import named_models
 
 pytest.importorskip("accprobe.evaluate.lanes", reason="numba is not installed")
-
-
-def by_numpy(model: DotModel, inst: Instruction, a: Bits, b: Bits, start: Bits) -> Bits:
-    m, n = start.shape
-    running = start.reshape(-1)
-    for k in range(0, a.shape[1], inst.k):
-        some = slice(k, k + inst.k)
-        running = with_numpy(model, inst, Request(np.repeat(a[:, some], n, axis=0), np.tile(b[:, some], (m, 1)), running))
-    return running.reshape(m, n)
 
 
 def lines(inst: Instruction, seed: int, each: int, steps: int = 3, only: str = "") -> tuple[Bits, Bits, Bits]:
@@ -68,7 +60,7 @@ def assert_agrees(model: DotModel, inst: Instruction, a: Bits, b: Bits, start: B
     """Returns the share of those that are doubtful."""
     how = compiled(model, inst)
     got, doubtful = tiles.sums(how, inst, a, b, start)
-    expected = by_numpy(model, inst, a, b, start)
+    expected = chained_by_numpy(model, inst, a, b, start)
     _assert_same(model, got, doubtful, expected)
     each = np.arange(min(*start.shape, 70))  # more than a panel
     alone, odd = tiles.sums(how, inst, a[each, None], b[each, None], start[each, each, None, None])

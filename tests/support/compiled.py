@@ -13,10 +13,16 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from accprobe.build import toolchain
 from accprobe.errors import ToolMissing
+from accprobe.evaluate.evaluator import with_numpy
+from accprobe.isa.formats import Bits
+from accprobe.isa.instructions import Instruction
+from accprobe.model.tree import DotModel
+from accprobe.operands.request import Request
 from accprobe.sass.reading import Function, functions, parse
 
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
@@ -116,3 +122,13 @@ def precompile(folder: Path, header: str) -> None:
         pytest.skip("needs g++")
     copy = shutil.copy(Path(__file__).with_name(header), folder)
     subprocess.run(["g++", *WHOLE_BLOCKS, "-x", "c++-header", copy], check=True)
+
+
+def chained_by_numpy(model: DotModel, inst: Instruction, a: Bits, b: Bits, start: Bits) -> Bits:
+    """Return the chains from C = start [M, N] over a [M, K] and b [N, K], bit patterns, by the evaluator in numpy."""
+    m, n = start.shape
+    running = np.ascontiguousarray(start).reshape(-1)
+    for k in range(0, a.shape[1], inst.k):
+        some = slice(k, k + inst.k)
+        running = with_numpy(model, inst, Request(np.repeat(a[:, some], n, axis=0), np.tile(b[:, some], (m, 1)), running))
+    return running.reshape(m, n)
