@@ -87,31 +87,6 @@ def in_full(row: dict[str, Any]) -> list[str]:
     return [details_of(report.instructions[0], 400), in_markdown(rows_blocks(report))]
 
 
-def test_whole_table() -> None:
-    """The narrow accumulator first, what it means below, versions last."""
-    assert table_of(fake_report()) == WHOLE.strip("\n")
-
-
-WHOLE = """
-Fake GPU: FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ); 3 of 3 instructions confirmed
-
-                                                           effective   align.  result    products per                         alignment
-instruction                          ran as                bits        bits F  rounding  fused sum     C added in  status     rounding
-───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}   QGMMA                 13 (e8m13)  13      RZ        32            first sum   confirmed  truncate
-
-mma.sync.m16n8k32.f32.e4m3.e4m3.f32  F2FP + 2×HMMA + FADD  23 (f32)    23      RZ        32            first sum   confirmed  truncate
-
-! The running sum keeps 13 (e8m13) of the 23 fraction bits of f32: wgmma.m64n8k32.f32.e4m3.e4m3{,.rs}
-! The operands are converted and multiplied by HMMA, not by a unit of their own format: mma.sync.m16n8k32.f32.e4m3.e4m3.f32
-first sum: C and the first products are one fused sum; the others are added to its result.
-skipped: no probe: 1 of 4 instructions (`accprobe list --instructions sm_90a` names them)
-3 instructions measured in 1.5 s; equal ones share a line (2 lines, --all has each)
-Fake GPU, sm_90a; 3 SMs
-accprobe 0.1.0, seed 0; driver 1.2
-"""  # noqa: E501
-
-
 @pytest.mark.parametrize("width", [80, 120, 160, 300])
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_every_width_shows_opcode_bits_and_rounding(width: int, all_of_them: bool) -> None:

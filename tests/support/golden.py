@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from click.testing import CliRunner
+from fakes import fake_report
 from product_rows import OF_A, OF_B, REQUIRED, product_report
 
 import accprobe
@@ -25,16 +26,18 @@ WIDTH = 80
 SCREENS = {
     "budget": ("budget", "QGMMA", "--k", "256,1024", "--scale", "none,1x128", "--outputs", "256"),
     "diff-h200-b200": ("diff", "h200", "sim:b200"),
+    "report": ("show", "r.json"),
     "products-show-one": ("show", "a.json", "torch:mm"),
     "products-show-some": ("show", "a.json"),
     "products-diff": ("diff", "a.json", "b.json"),
     "products-check": ("check", "a.json", *(word for line in REQUIRED for word in ("--require", line))),
 }
-"""By name: a command; a.json and b.json are reports of products made by hand."""
+"""By name: a command; r.json is a report made by hand, a.json and b.json are those of products."""
 
 
 def printed(name: str, folder: Path) -> str:
     """Return the output of a command on a terminal, and its exit status in the last line."""
+    fake_report().save(folder / "r.json")
     product_report(*OF_A).save(folder / "a.json")
     device = {"kind": "cuda", "name": "Other GPU", "architecture": "sm_90a"}
     product_report(*OF_B, device=device).save(folder / "b.json")
