@@ -103,8 +103,6 @@ def test_json() -> None:
     [
         ({"b": "c.npy"}, r"A has shape [8, 128] and B [16, 128]; expected [M, K] and [K, N]; save B transposed"),
         ({"a": "missing.npy"}, "missing.npy"),
-        ({"a": "a.txt"}, "a.txt has an unknown ending; give a matrix as .npy, .pt or .safetensors"),
-        ({"a": "cube.npy"}, "cube.npy has 3 dimensions; expected 2"),
         ({"a": "bad.npy"}, "bad.npy is not an .npy file of numbers"),
         ({"a": "two.pt"}, "two.pt has 2 tensors; save each in a file of its own"),
         ({"a": "chain.npy"}, "chain.npy has the type float32; expected e4m3"),
@@ -112,9 +110,7 @@ def test_json() -> None:
 )
 def test_what_is_no_product(folder: Path, files: dict[str, str], message: str) -> None:
     np.save(folder / "c.npy", np.load(folder / "b.npy").T)
-    np.save(folder / "cube.npy", np.zeros((1, 8, 128), np.uint8))
-    for name in ("a.txt", "bad.npy"):
-        (folder / name).write_text("no numbers at all")
+    (folder / "bad.npy").write_text("no numbers at all")
     torch.save({"x": torch.zeros(2), "y": torch.zeros(2)}, folder / "two.pt")
     result = explain("chain.npy", **files)
     assert result.exit_code == 2
