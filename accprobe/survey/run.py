@@ -17,8 +17,8 @@ from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
 from accprobe.report.rows import Row
 from accprobe.sass.lowering import Lowering
-from accprobe.survey.row import copied, counted, with_device_status
-from accprobe.survey.workers import default_jobs, here, in_processes
+from accprobe.survey.row import Surveyor, copied, counted, with_device_status
+from accprobe.survey.workers import default_jobs, in_processes
 
 DOTS = 1 << 14  # Default number of random dot products in the verification of a model.
 
@@ -60,11 +60,12 @@ def survey(
         opened.prepare(leaders)
     executed = profiler(leaders) if profiler else {}
     members = {group[0].name: group[1:] for group in groups}
+    here = Surveyor(opened, record is not None)
     with (
         closing(
             in_processes(name, leaders, dots, seed, workers, record is not None, partial(opened.prepare, leaders))
             if name and workers > 1
-            else here(opened, leaders, dots, seed, record is not None)
+            else (here.measured(inst, dots, seed) for inst in leaders)
         ) as measured,
         _recording(record, opened, f"--dots {dots} --seed {seed}", wanted, groups) as keep,
     ):

@@ -16,7 +16,6 @@ from multiprocessing import resource_tracker
 from multiprocessing.queues import SimpleQueue
 
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device
 from accprobe.devices.recording import Exchanges
 from accprobe.errors import DeviceError
 from accprobe.evaluate.tiles import share_cores
@@ -32,14 +31,6 @@ POLL = 0.02  # Seconds between two checks for finished rows.
 def default_jobs() -> int:
     """Return the default number of worker processes: one per core, at most MOST_JOBS."""
     return min(len(os.sched_getaffinity(0)), MOST_JOBS)
-
-
-def here(
-    device: Device, insts: Iterable[Instruction], dots: int, seed: int, record: bool
-) -> Generator[tuple[Row, Exchanges], None, None]:
-    surveyor = Surveyor(device, record)
-    for inst in insts:
-        yield surveyor.measured(inst, dots, seed)
 
 
 @cache
