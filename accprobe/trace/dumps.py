@@ -52,8 +52,8 @@ _TENSOR = re.compile(r"(?:(\w+)=)?\b(?:dt|t)(?:\$\d+)?: (\w+)\[([\d, ]*)\]")
 
 _KERNEL = re.compile(r"\[triton\] ([\w.]+)\((.*)\)")
 _KERNEL_HASHES = re.compile(r"# (pre|post)-kernel hashes: \{(.*)\}")
-_HASH = re.compile(r"\b[0-9a-f]{32}\b")
-_NAMED_HASH = re.compile(rf"(\w+): ({_HASH.pattern})")
+_LEAF = re.compile(r"'[^']*'(?!:)|(?<![\w.'])(?:-?\d[\d.e+-]*|nan|-?inf)")
+"""A hash in the log of a call: a number, or a text that is not the key of an argument."""
 
 _HOOK = "non_intrusive__"
 """Starts the names that SGLang's dumper gives the values of modules: non_intrusive__model.layers.0.mlp.output."""
@@ -146,12 +146,13 @@ def _shape(path: Path, text: str) -> tuple[int, ...]:
 
 
 class _DebugModeLog:
-    """Reads the lines of a log with hashes of `hash_of`. modules: those that are running, each with its indentation."""
+    """Reads the lines of a log. modules: the running ones, each with its indentation. kinds: the kinds of hashes found."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._builder = _Builder(path, RecordedTrace([], source="DebugMode"))
+        self._builder = _Builder(path, RecordedTrace([]))
         self._modules: list[tuple[int, str]] = []
+        self._kinds: set[str] = set()
         self._kernel: re.Match[str] | None = None
         self._before: dict[str, str] = {}
 
@@ -165,15 +166,10 @@ class _DebugModeLog:
             elif kernel := _KERNEL.match(text):
                 self._kernel, self._before = kernel, {}
             elif hashes := _KERNEL_HASHES.fullmatch(text):
-                self._add_kernel(hashes[1], dict(_NAMED_HASH.findall(hashes[2])))
+                self._add_kernel(hashes[1], dict(each.split(": ", 1) for each in hashes[2].split(", ") if ": " in each))
             else:
                 self._add_call(text)
-        if not self._builder.trace.operations:
-            raise RecordingError(
-                f"{self._path} is neither a trace nor a log of DebugMode with hashes of bits: write debug_string() of a run "
-                "under DebugMode.log_tensor_hashes(hash_fn=accprobe.trace.hash_of, hash_inputs=True)"
-            )
-        return self._builder.trace
+        return self._finished()
 
     def _add(self, name: str, inputs: list[TensorValue], outputs: list[TensorValue]) -> None:
         if outputs:
@@ -185,15 +181,15 @@ class _DebugModeLog:
         head, _, results = call.partition("  ->  ")
         if found := _CALL.fullmatch(head):
             before, _, after = log.rpartition("'hash': ")
-            sides = [self._values(*each) for each in ((found["arguments"], before), (results, after))]
-            self._add(found["name"].replace("::", "."), *sides)
+            sides = (found["arguments"], before.removeprefix("'input_hash': ")), (results, after)
+            self._add(found["name"].replace("::", "."), *(self._values(*side) for side in sides))
 
     def _add_kernel(self, when: str, hashes: dict[str, str]) -> None:
         """Add one of Inductor's Triton kernels. Its arguments are named in_ptr0, out_ptr0, in_out_ptr0, …"""
         if when == "post" and self._kernel is not None:
             types = {name: (dtype, _shape(self._path, sizes)) for name, dtype, sizes in _TENSOR.findall(self._kernel[2])}
             sides = [
-                [self._builder.value(x, *types.get(name, _UNKNOWN)) for name, x in side.items() if word in name]
+                [self._value(x, *types.get(name, _UNKNOWN)) for name, x in side.items() if word in name]
                 for word, side in (("in_", self._before), ("out", hashes))
             ]
             self._add(f"triton.{self._kernel[1]}", *sides)
@@ -202,10 +198,30 @@ class _DebugModeLog:
 
     def _values(self, text: str, log: str) -> list[TensorValue]:
         """Return the tensors of arguments or results, from their types in a call and their hashes in its log."""
-        hashes, types = _HASH.findall(log), [(dtype, _shape(self._path, sizes)) for _, dtype, sizes in _TENSOR.findall(text)]
+        types = [(dtype, _shape(self._path, sizes)) for _, dtype, sizes in _TENSOR.findall(text)]
+        hashes = _LEAF.findall(log)
+        if types and len(hashes) > len(types) and len(hashes) % len(types) == 0:  # several hashes of each tensor
+            each = len(hashes) // len(types)
+            hashes = [" ".join(hashes[i : i + each]) for i in range(0, len(hashes), each)]
         if len(types) != len(hashes):
             types = [_UNKNOWN] * len(hashes)
-        return [self._builder.value(x, *each) for x, each in zip(hashes, types, strict=True)]
+        return [self._value(x, *each) for x, each in zip(hashes, types, strict=True)]
+
+    def _value(self, leaf: str, dtype: str, shape: tuple[int, ...]) -> TensorValue:
+        self._kinds.add("hashes" if leaf.startswith("'") else "XOR sums" if leaf.isdigit() else "norms")
+        return self._builder.value(f"{dtype} {leaf}", dtype, shape)
+
+    def _finished(self) -> RecordedTrace:
+        trace, kinds = self._builder.trace, " and ".join(sorted(self._kinds))
+        if not trace.operations:
+            raise RecordingError(
+                f"{self._path} is neither a trace nor a log of DebugMode with hashes: write debug_string() of a run "
+                "under DebugMode.log_tensor_hashes(hash_fn=accprobe.trace.hash_of, hash_inputs=True)"
+            )
+        trace.source = f"DebugMode with {kinds}"
+        if kinds != "hashes":
+            trace.lacks = f"DebugMode logged {kinds}: equal ones do not mean equal bits"
+        return trace
 
 
 def _read_sglang(folder: Path, mapped: Mapped | None) -> RecordedTrace:

@@ -69,21 +69,28 @@ def test_equal_norms_are_not_called_equal(tmp_path: Path) -> None:
     assert "equal norms do not mean equal bits" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("options", [{"hash_inputs": True}, {}])
-def test_debug_mode_logs_name_the_first_difference(options: dict[str, Any], tmp_path: Path) -> None:
+HASHES = {
+    "bits": ({"hash_fn": hash_of, "hash_inputs": True}, "DebugMode with hashes"),
+    "norms": ({"hash_inputs": True}, "DebugMode with norms"),
+    "xor": ({"hash_fn": "hash_tensor", "hash_inputs": True}, "DebugMode with XOR sums"),
+    "several": ({"hash_fn": ["norm", "hash_tensor"], "hash_inputs": True}, "DebugMode with norms"),
+    "results alone": ({"hash_fn": hash_of}, "DebugMode with hashes"),
+}
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_debug_mode_logs_name_the_first_difference(name: str, tmp_path: Path) -> None:
+    options, source = HASHES[name]
     a, b = (
-        debug_mode(tmp_path / file, torch.nn.GELU(approximate), hash_fn=hash_of, **options)
+        debug_mode(tmp_path / file, torch.nn.GELU(approximate), **options)
         for file, approximate in (("a.log", "none"), ("b.log", "tanh"))
     )
+    assert read_any(a).source == source
     found = compare_folders(a, b)
     assert [(x.module, x.operation, x.cause.text) for x in found.origins] == [("1", "aten.gelu", CAUSE)]
     assert found.count("consequence") >= 1
+    assert bool(found.traces[0].lacks) == (source != "DebugMode with hashes")
     assert [tuple(v.shape) for v in found.origins[0].left[0].outputs] == [(8, 16)]
-
-
-def test_norms_of_debug_mode_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="nor a log of DebugMode with hashes of bits"):
-        read_any(debug_mode(tmp_path / "a.log", torch.nn.GELU()))
 
 
 def test_a_kernel_of_triton_is_an_operation(tmp_path: Path) -> None:
@@ -91,12 +98,14 @@ def test_a_kernel_of_triton_is_an_operation(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(
         "  [triton] triton_poi_fused_0(in_ptr0=t: f32[8, 4], out_ptr0=t: f32[8, 4], xnumel=32)\n"
-        f"    # pre-kernel hashes: {{in_ptr0: {1:032x}, out_ptr0: {0:032x}}}\n"
-        f"    # post-kernel hashes: {{in_ptr0: {1:032x}, out_ptr0: {2:032x}}}\n\n"
+        "    # pre-kernel hashes: {in_ptr0: 1.5, out_ptr0: 0.0}\n    # post-kernel hashes: {in_ptr0: 1.5, out_ptr0: 2.5}\n\n"
     )
     (operation,) = read_any(path).operations
-    (value,) = operation.inputs
-    assert (operation.name, value.hash, operation.outputs[0].shape) == ("triton.triton_poi_fused_0", f"{1:032x}", (8, 4))
+    assert (operation.name, operation.inputs[0].hash, operation.outputs[0].shape) == (
+        "triton.triton_poi_fused_0",
+        "f32 1.5",
+        (8, 4),
+    )
 
 
 def test_sglang_dumps_name_the_first_value_that_differs(tmp_path: Path) -> None:
@@ -129,6 +138,7 @@ def test_dumps_of_two_tools_are_not_compared(tmp_path: Path) -> None:
 LOGS = {
     "a page": ("<!DOCTYPE html>\n", "is an HTML page; give the two"),
     "another log": ("step 1 loss 2.5\n", "neither a trace nor a log of DebugMode with hashes"),
+    "no hashes": ("    aten::mm(t: f32[2, 4], t: f32[4, 4])  ->  t: f32[2, 4]\n", "neither a trace nor a log"),
     "a key of torchtitan": ("Total captured activations: 1\n[x]\n", "is not a heading of torchtitan"),
     "an enormous tensor": ("  aten::t(t: f32[9999999999, 9999999999])  # {'hash': 1.0}\n", "which is too large"),
 }
