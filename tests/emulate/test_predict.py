@@ -116,4 +116,4 @@ def test_the_command_computes_a_function_of_each_element(tmp_path: Path) -> None
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.exp2(x), rtol=1e-6)
     refused = invoke("predict", "QGMMA", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy"))
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "for an instruction A and B" in refused.stderr
+    assert "an instruction needs two, A and B" in refused.stderr
