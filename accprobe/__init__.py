@@ -7,10 +7,12 @@
     result = accprobe.characterise(device, inst)
     print(result.findings["effective_bits"].value, result.model.order)
 
-Each name is imported when it is first used. Functions with the name of their package are imported from it:
-`accprobe.verify.verify` compares a model with a device, `accprobe.evaluate.evaluate` computes its results, and
-`accprobe.survey.survey` measures a device as `accprobe run` does. `accprobe.predict` returns the
-result of a recorded model for your own operands.
+Each name is imported when it is first used. `accprobe.predict` returns the result of a recorded model for your own operands.
+
+Import functions with the name of their package from the package:
+- `accprobe.verify.verify` compares a model with a device.
+- `accprobe.evaluate.evaluate` computes the results of a model.
+- `accprobe.survey.survey` measures a device as `accprobe run` does.
 """
 
 from __future__ import annotations

@@ -57,19 +57,22 @@ def predict(
 ) -> Any:
     """Return D [M, N] of a [M, K] and b [K, N] with the bits of the model that `like` names.
 
-    a alone: like is a recorded function, such as "functions-h200:ex2.approx.ftz.f32", and the results are those of each
-    element; unsigned words give words. Or it is a recorded reduction, such as "reductions-h200:torch:sum", along dimension
-    `dim` of a matrix; its row is chosen by the shape and type of a, and by options in the name, such as "reductions-h200:
-    torch.distributed:all_reduce op=avg". b then has the targets [rows] of torch:cross_entropy.
-    like: an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA"; or a
-    product of a report, such as "products-h200:torch:mm", whose row is chosen by the shapes and types of a and b. A
-    UserWarning names the chosen instruction if the name matches several or only another n was measured.
-    a, b, c: numpy or cupy arrays or torch tensors, of the model's formats: ml_dtypes' and torch's small floats, float16,
-    float32 (for tf32, low bits are ignored), float64, 8-bit integers; or unsigned arrays of bit patterns.
-    c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. The C or the
-    bias of a product that was probed with one, such as torch:linear, which needs it.
-    scales: float32 scales of A and of B for a scaled product: numbers for "tensor", [M, 1] and [1, N] for "row", [M, K / 128]
-    and [K / 128, N] for "1x128", [M, K / 128] and [K / 128, N / 128] for "128x128".
+    like names one of these:
+    - an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA". A
+      UserWarning names the chosen instruction if the name matches several or only another n was measured.
+    - a product of a report, such as "products-h200:torch:mm". The shapes and types of a and b choose its row.
+    - a recorded function, such as "functions-h200:ex2.approx.ftz.f32". a is the only operand; the result has its shape.
+      Unsigned words give words.
+    - a recorded reduction, such as "reductions-h200:torch:sum", along dimension `dim` of the matrix a. Its row is chosen by
+      the shape and type of a, and by options in the name, such as "reductions-h200:torch.distributed:all_reduce op=avg".
+      b has the targets [rows] of torch:cross_entropy.
+
+    a, b, c: numpy or cupy arrays or torch tensors in the model's formats, or unsigned arrays of bit patterns. Formats are the
+    small floats of ml_dtypes and torch, float16, float32 (for tf32, low bits are ignored), float64 and 8-bit integers.
+    c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. A product
+    that was probed with C or a bias, such as torch:linear, needs it.
+    scales: float32 scales of A and of B for a scaled product. "tensor": numbers. "row": [M, 1] and [1, N]. "1x128":
+    [M, K / 128] and [K / 128, N]. "128x128": [M, K / 128] and [K / 128, N / 128].
     promote_every: products after which an instruction's chain restarts, a multiple of the instruction's K; None: never. K is
     padded with zeros to a multiple of the instruction's K.
     Returns an array or a tensor, as A is, of D's type; float32 with promotion. NaN patterns are preserved.

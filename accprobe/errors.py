@@ -122,8 +122,9 @@ _SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *_TURNING, 0x2028, 0x2029, *range(0
 def plain(text: str) -> str:
     """Return the text with a picture in place of each control character, except tabs and line feeds.
 
-    Replaces control characters of ASCII and Latin-1, which begin escape sequences; characters that change the direction of
-    writing (Boucher & Anderson, "Trojan Source", arXiv 2111.00169); and surrogates, which stand for bytes of file names that
-    are not UTF-8.
+    Replaces:
+    - control characters of ASCII and Latin-1, which begin escape sequences
+    - characters that change the direction of writing (Boucher & Anderson, "Trojan Source", arXiv 2111.00169)
+    - surrogates, which stand for bytes of file names that are not UTF-8
     """
     return text.translate(_SHOWN)

@@ -70,7 +70,7 @@ def distinct(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
 @dataclass
 class Reading:
     """Progress of reading files. functions: number of functions by architecture, also without matrix opcodes. pieces: number of
-    cubins found, of which `done` are read; begun: kernels of the file that is being read.
+    cubins found. done: number of cubins read. begun: kernels of the file that is being read.
     """
 
     pieces: int = 0

@@ -114,6 +114,6 @@ def lowerings(device: str, insts: Sequence[Instruction]) -> dict[str, Lowering]:
 
 
 def _lowering(inst: Instruction, counts: Counter[str]) -> Lowering:
-    """Return the executions for one tile: those of one warp, as all warps of a tile execute the same."""
+    """Return the executions of one warp for one tile. All warps of a tile execute the same opcodes."""
     sequence = tuple((opcode, count // inst.family.warps) for opcode, count in counts.items() if count)
     return Lowering(tuple(opcode for opcode, _ in sequence if MATRIX.match(opcode)), sequence, "ncu")

@@ -29,7 +29,7 @@ MARGIN = 1.25
 def own_rounding(out: Format) -> float:
     """Return the root mean square of the relative rounding error, to nearest, of numbers with uniform logarithms.
 
-    Over numbers x from 1 to 2 with distance u, that of u / (√12 · x).
+    For numbers x from 1 to 2 with distance u, the relative error has the root mean square u / (√12 · x).
     """
     return 1 / (float(2**out.mantissa_bits) * sqrt(32 * log(2)))
 

@@ -176,8 +176,9 @@ class QuantisedPair:
         return DrawnPair(self.a.codes, self.b.codes)
 
     def applied(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
-        """Return how a kernel of that plan applies the scales; None if it cannot: a block along K has no promotion at
-        its end, or the scales are not in `_APPLIED`.
+        """Return how a kernel of that plan applies the scales, or None if it cannot.
+
+        It cannot if a block along K has no promotion at its end, or if the scales are not in `_APPLIED`.
 
         Tensor and row scales are applied once after the sum, block scales by the multiply-add that promotes.
         """

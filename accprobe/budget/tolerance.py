@@ -1,8 +1,11 @@
 """Recommended tolerance of a product's test, and the mistakes that tests detect.
 
-The tests: DeepGEMM's calc_diff = 1 - 2·sum(x·y) / sum(x² + y²) over all elements, below 1e-3 (github.com/deepseek-ai/DeepGEMM);
-rtol and atol as in numpy.allclose, recommended or the user's; and each element within the error bound of its arithmetic at a
-rate of false alarms (`accprobe.budget.error_check`). Every mistake is evaluated bit for bit, on many tests of fresh operands.
+The tests are:
+- DeepGEMM's calc_diff = 1 - 2·sum(x·y) / sum(x² + y²) over all elements, below 1e-3 (github.com/deepseek-ai/DeepGEMM).
+- rtol and atol as in numpy.allclose, recommended or the user's.
+- Each element within the error bound of its arithmetic, at a rate of false alarms (`accprobe.budget.error_check`).
+
+Every mistake is evaluated bit for bit, on many tests of fresh operands.
 """
 
 from __future__ import annotations
@@ -133,7 +136,7 @@ class ToleranceReport:
 class CaughtMistake:
     """A mistake, and by kind of test the share of trials that detect it.
 
-    size: root mean square of its change, over that of the recommended bound.
+    size: root mean square of its change, divided by the root mean square of the recommended bound.
     """
 
     mistake: str

@@ -1,9 +1,9 @@
 """Error bound of a product from the sum of |a·b|: relative to it for all operands, or of each element for known ones.
 
-Let S be the sum of |a·b| over the products below a node of the tree, subnormal operands counted as the smallest normal number.
-docs/accuracy.md, "Bounds", derives the losses of one fused sum. Errors below the normal range or the alignment floor are
-`least`, independent of S. S of a part is at most S of the whole. So the bounds of parts add up along a chain and up the tree,
-in any order of K. They hold if no sum overflows.
+Let S be the sum of |a·b| over the products below a node of the tree. Subnormal operands count as the smallest normal number.
+The section "Bounds" in docs/accuracy.md derives the losses of one fused sum. Errors below the normal range or the alignment
+floor are `least`, independent of S. S of a part is at most S of the whole. So the bounds of parts add up along a chain and up
+the tree, in any order of K. They hold if no sum overflows.
 """
 
 from __future__ import annotations

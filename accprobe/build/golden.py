@@ -21,7 +21,7 @@ constant as in golden_kernel.cuh.
 @dataclass(frozen=True)
 class GoldenShape:
     """The work of one block. steps: operand tiles of A, and of B, in shared memory, a power of two. chain: number of
-    instructions that accumulate before a comparison. groups: thread groups, each of which computes one chain. tiles_m, tiles_n:
+    instructions that accumulate before a comparison. groups: thread groups; each computes one chain. tiles_m, tiles_n:
     tiles of the instruction side by side. addends: a chain begins with an addend C per row, equal in all columns,
     instead of zero.
     """

@@ -142,7 +142,7 @@ def _pt(path: Path) -> Tensors:
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as e:  # torch's own errors, those of pickle and of zip files
+    except Exception as e:  # torch raises its own errors, and errors of pickle and of zip files
         with path.open("rb") as file:
             pickled = isinstance(e, pickle.UnpicklingError) and file.read(2).startswith((b"PK", b"\x80"))
         if pickled:

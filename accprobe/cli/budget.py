@@ -70,20 +70,33 @@ MOST_OUTPUTS = 1 << 22
 def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **options: Any) -> None:
     """Compute the error of a matrix product, and how often to promote.
 
-    Each NAME is an opcode (QGMMA), an instruction of a report (h200:wgmma.m64n8k32.f32.e4m3.e4m3, sim:b200:UTCQMMA), or a
-    measured product ('products-h200:torch:mm 256x256x4096 bf16 -> bf16', whose promotion, split-K and format of D are the
-    defaults). The product is emulated bit for bit and compared with exact sums.
+    The product is emulated bit for bit and compared with exact sums. Each NAME is one of:
 
-    Data: normal; same-sign (uniform in [0, 1)); attention (A = exp(s - max) of normal scores s); cancelling (each product of
-    the first half of K is cancelled by one of the second half, except 1 in 16); outliers (1 k in 256 of A is 10^2 to 10^4 times
-    larger); integers (-7 to 7); or FILE.npy, .pt or .safetensors with tensors a [M, K] and b [K, N], or weights [N, K] for B
-    (FILE:TENSOR selects one).
-    Scales: none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A), mx32 (MXFP8 and MXFP4: blocks of 32), nv16 (NVFP4:
-    blocks of 16).
+    \b
+      opcode       QGMMA
+      instruction  of a report: h200:wgmma.m64n8k32.f32.e4m3.e4m3, sim:b200:UTCQMMA
+      product      measured: 'products-h200:torch:mm 256x256x4096 bf16 -> bf16'
+
+    A measured product sets the defaults of promotion, split-K and the format of D.
+
+    Operands (--data):
+
+    \b
+      normal       standard normal
+      same-sign    uniform in [0, 1)
+      attention    A = exp(s - max) of normal scores s
+      cancelling   the second half of K cancels the first, except 1 product in 16
+      outliers     1 k in 256 of A is 10^2 to 10^4 times larger
+      integers     -7 to 7
+      FILE         .npy, .pt or .safetensors: a [M, K] and b [K, N], or weights
+                   [N, K] for B; FILE:TENSOR selects one
+
+    Scales (--scale): none, tensor, row, 1x128, 128x128 (blocks of B; 1x128 of A), mx32 (MXFP8 and MXFP4: blocks of 32), nv16
+    (NVFP4: blocks of 16).
 
     Needs: nothing; torch for .pt files. Faster with the extra fast (numba).
 
-    Exit status: 0 computed; 2 error; 130 interrupted.
+    Exit status 0: computed. 2: error. 130: interrupted.
 
     \b
     Example:
@@ -188,7 +201,7 @@ def tolerance_command(to: Output, **options: Any) -> None:
 
     Needs: nothing; torch for .pt files. Faster with the extra fast (numba).
 
-    Exit status: 0 computed; 2 error; 130 interrupted.
+    Exit status 0: computed. 2: error. 130: interrupted.
 
     \b
     Example:

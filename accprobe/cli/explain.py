@@ -52,8 +52,8 @@ def explain_command(
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
 
-    Exit status: 0 one plan explains every compared element of all results; 1 some elements are not explained, products are
-    missing or counted twice, or two results have different plans; 2 error.
+    Exit status 0: one plan explains every compared element of all results. 1: elements are not explained, products are missing
+    or counted twice, or two results have different plans. 2: error.
 
     \b
     Example:
@@ -160,7 +160,7 @@ def predict_command(
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
 
-    Exit status: 0 written; 2 error.
+    Exit status 0: written. 2: error.
 
     \b
     Examples:

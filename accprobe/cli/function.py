@@ -56,21 +56,22 @@ def function_command(
 ) -> None:
     """Find what a scalar function computes, on every operand.
 
-    CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp) of one array that returns an array of its shape.
-    accprobe names what it computes, such as one rounding of a reference function, and its largest error. All operands of at
-    most 16 bits are compared; of 32 bits all are on a GPU or with --exhaustive, else 2^26.
+    CALLABLE is FILE.py:FUNCTION or package:function (torch:silu, numpy:exp). It takes one array and returns an array of the
+    same shape. accprobe finds the function that it computes, such as one rounding of a reference function, and its largest
+    error. All operands of at most 16 bits are compared. For 32 bits, 2^26 operands are compared; all of them on a GPU or with
+    --exhaustive.
 
-    With --scale, CALLABLE is a quantiser f(x, scale) that returns an array of x's shape in a narrow format. accprobe determines
+    With --scale, CALLABLE is a quantiser f(x, scale). It returns an array of x's shape in a narrow format. accprobe determines
     whether it divides by the scale or multiplies, and how it rounds and saturates.
 
-    Without CALLABLE, scalar PTX instructions of a GPU are measured: the special function unit (ex2, lg2, rcp, rsqrt, sqrt, sin,
-    cos, tanh) and conversions (cvt) on every operand; additions, multiplications, fused multiply-adds and additions to memory
-    (red) on directed and random operands.
+    Without CALLABLE, accprobe measures scalar PTX instructions of a GPU. The special function unit (ex2, lg2, rcp, rsqrt, sqrt,
+    sin, cos, tanh) and conversions (cvt) are measured on every operand. Additions, multiplications, fused multiply-adds and
+    additions to memory (red) are measured on directed and random operands.
 
     Needs: nothing for numpy; torch for its functions; extra cuda13 or cuda12 for a GPU.
 
-    Exit status: 0 every function is confirmed, or --versus finds no difference; 1 a function is not confirmed, or two differ; 2
-    it could not be measured; 130 interrupted.
+    Exit status 0: every function is confirmed, or --versus finds no difference. 1: a function is not confirmed, or two differ.
+    2: it could not be measured. 130: interrupted.
 
     \b
     Examples:

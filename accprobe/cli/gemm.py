@@ -52,8 +52,8 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--data",
     metavar="FILE[:TENSOR]",
-    help="File with your own operands: .npy, .pt or .safetensors. It has a [M, K] and b [K, N], or only the weights of B as [N,"
-    " K]. accprobe also verifies the plan on rows of A and columns of B that it draws from them.",
+    help="File with your own operands: .npy, .pt or .safetensors. It has a [M, K] and b [K, N], or only weights [N, K] for B."
+    " accprobe also verifies the plan on rows and columns drawn from them.",
 )
 @seed_option
 @report_options
@@ -83,8 +83,8 @@ def gemm_command(
 
     Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for torch and triton on a GPU.
 
-    Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, a term of a sum is missing or
-    counted twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.
+    Exit status 0: every row is confirmed and no result is wrong. 1: a row is not confirmed, a term is missing or counted twice,
+    two rows differ, or --sweep found different bits. 2: it could not be probed. 130: interrupted.
 
     \b
     Examples:

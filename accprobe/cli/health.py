@@ -72,13 +72,13 @@ def health_command(
 ) -> None:
     """Find faulty GPUs by comparing their results with models.
 
-    Runs all SMs of all GPUs at once at full load, one operand type after the other, and names the GPU, the SM and the operands
-    of each mismatch. --ray checks all nodes of a cluster at once. Ctrl-C reports what was compared until then.
+    Runs all SMs of all GPUs at once at full load, one operand type after the other. Names the GPU, the SM and the operands of
+    each mismatch. --ray checks all nodes of a cluster at once. Ctrl-C reports what was compared until then.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for sim: devices. With --ray: extra fleet, and the same accprobe on every
     node.
 
-    Exit status: 0 no mismatch; 1 a mismatch; 2 a GPU could not be checked; 130 interrupted without a mismatch.
+    Exit status 0: no mismatch. 1: a mismatch. 2: a GPU could not be checked. 130: interrupted without a mismatch.
 
     \b
     Examples:

@@ -72,8 +72,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt at the first signal, and ignore further signals for GRACE seconds while the process ends.
 
-    A signal during an import, or while a pool starts a thread, is handled after it, at most GRACE seconds later: packages turn
-    a KeyboardInterrupt into their own errors, numpy prints a traceback, and nobody would end the thread.
+    A signal during an import, or while a pool starts a thread, is handled afterwards, at most GRACE seconds later. Otherwise
+    packages would turn KeyboardInterrupt into their own errors, numpy would print a traceback, and the thread would go on.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     mine = {number: handler for number, handler in handlers.items() if handler in _USUAL}

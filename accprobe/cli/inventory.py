@@ -39,7 +39,7 @@ def list_command(instructions: str | None, devices: bool, reports: bool, coverag
 
     Needs: nothing.
 
-    Exit status: 0; 2 error.
+    Exit status 0: printed. 2: error.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def doctor_command() -> None:
 
     Needs: nothing.
 
-    Exit status: 0.
+    Exit status: always 0.
 
     \b
     Example:

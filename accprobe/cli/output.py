@@ -111,9 +111,7 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 def output_options(
     *forms: str, file_help: str = "Output file, in the format of its ending, JSON by default"
 ) -> Callable[[Command], Command]:
-    """Add --format and -o, whose values the command gets as one argument `to`, with that of --time-limit if it has one. `-o -`
-    prints JSON.
-    """
+    """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`. `-o -` prints JSON."""
     file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")
 
     def decorated(command: Command) -> Command:

@@ -35,7 +35,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--sweep",
     metavar="rows=N,N,…",
-    help="Numbers of rows, used instead of those of --shape: compare the results of the rows that they share.",
+    help="Numbers of rows, used instead of the rows of --shape. The results of the rows that they share are compared.",
 )
 @click.option("--ranks", type=count, metavar="N", help="Collective: number of ranks; --shape gives its elements.")
 @click.option("--backend", type=click.Choice(("gloo", "nccl")), help="Collective: backend.  [default: gloo]")
@@ -70,8 +70,8 @@ def reduce_command(
     """Find the arithmetic of a reduction.
 
     CALLABLE is FILE.py:FUNCTION or package:function (torch:sum, numpy:mean) that adds one dimension of x. accprobe probes it
-    until a plan is found: the order of the additions (lanes, blocks, trees), the format and rounding of partial sums. A row is
-    confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
+    until a plan is found. A plan is the order of the additions (lanes, blocks, trees) and the format and rounding of partial
+    sums. A row is confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
     accprobe then finds the order of its sum and the steps around it. The default of --elements differs for composites. softmax,
@@ -86,8 +86,8 @@ def reduce_command(
 
     Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for a GPU.
 
-    Exit status: 0 every row is confirmed and no result is wrong; 1 a row is not confirmed, an element is missing or counted
-    twice, two rows differ, or --sweep found different bits; 2 it could not be probed; 130 interrupted.
+    Exit status 0: every row is confirmed and no result is wrong. 1: a row is not confirmed, an element is missing or counted
+    twice, two rows differ, or --sweep found different bits. 2: it could not be probed. 130: interrupted.
 
     \b
     Examples:

@@ -68,8 +68,8 @@ def run_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for cpu, sim: and replay: devices.
 
-    Exit status: 0 every instruction is confirmed, or simulated without a contradiction; 1 some are not, or --time-limit ended
-    the run; 2 nothing could be measured; 130 interrupted.
+    Exit status 0: every instruction is confirmed, or simulated without a contradiction. 1: some are not, or --time-limit ended
+    the run. 2: nothing could be measured. 130: interrupted.
 
     \b
     Example:

@@ -63,7 +63,7 @@ def sass_command(
 
     Needs: extra sass.
 
-    Exit status: 0 read; 1 a kernel fails --fail-below, --require or --forbid; 2 something could not be read; 130 interrupted.
+    Exit status 0: read. 1: a kernel fails --fail-below, --require or --forbid. 2: a file could not be read. 130: interrupted.
 
     \b
     Examples:

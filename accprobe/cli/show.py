@@ -33,7 +33,7 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
 
     Needs: nothing.
 
-    Exit status: 0; 2 error.
+    Exit status 0: printed. 2: error.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def diff_command(a: str, b: str, only: tuple[str, ...], expand: bool, to: Output
 
     Needs: nothing.
 
-    Exit status: 0 nothing differs; 1 a value differs, or one report has a row that the other lacks; 2 error.
+    Exit status 0: nothing differs. 1: a value differs, or one report has a row that the other lacks. 2: error.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
 
     Needs: nothing.
 
-    Exit status: 0 every requirement passed, 1 one failed, 2 error.
+    Exit status 0: every requirement passed. 1: one failed. 2: error.
 
     \b
     Examples:

@@ -73,7 +73,7 @@ def libraries_on_stderr() -> Iterator[None]:
 def skip_exit_handlers_of_torch() -> None:
     """Skip the exit handlers of torch's libraries after Python's own.
 
-    At the end of CUDA, CUPTI returns buffers that torch's profiler has already freed: with torch 2.11, programs that had used
+    At the end of CUDA, CUPTI returns buffers that torch's profiler has already freed. With torch 2.11, programs that had used
     it for kernel names were aborted after their last output ("double free"). Does nothing if the C library has no `on_exit`.
     """
     libc = ctypes.CDLL(None)
@@ -90,7 +90,7 @@ def end_as_a_closed_pipe_does() -> NoReturn:
 
 def _stream(descriptor: int, before: TextIO | None, needed: bool) -> TextIO:
     if before is None:
-        os.open(os.devnull, os.O_RDONLY)  # has the lowest free number, that of the closed descriptor; writing to it fails
+        os.open(os.devnull, os.O_RDONLY)  # takes the number of the closed descriptor, the lowest free one; writes fail
     buffer = io.BufferedWriter(_Descriptor(descriptor, needed))
     encoding = before.encoding if before else "utf-8"
     return io.TextIOWrapper(buffer, encoding, "backslashreplace", write_through=True)

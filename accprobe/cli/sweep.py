@@ -48,8 +48,8 @@ def sweep_command(
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.
 
-    Exit status: 0 every result agrees with the published model of its opcode, or there is none; 1 some do not, or --time-limit
-    ended it; 2 nothing could be measured; 130 interrupted.
+    Exit status 0: every result agrees with the published model of its opcode, or there is none. 1: some do not, or --time-limit
+    ended it. 2: nothing could be measured. 130: interrupted.
 
     \b
     Examples:

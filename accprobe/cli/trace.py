@@ -36,7 +36,7 @@ def trace_command() -> None:
 
     Needs: torch 2.10 or later; `compare` needs nothing, and torch for saved operands.
 
-    Exit status of `run` and `compare`: 0 equal, 1 different, 2 error, 130 interrupted.
+    Exit status of `run` and `compare`: 0 if the runs are equal, 1 if they differ, 2 for an error, 130 if interrupted.
 
     \b
     Examples:
@@ -46,8 +46,8 @@ def trace_command() -> None:
 
 
 _MAP_HELP = (
-    "Part of each tensor to compare: batch=1:8 (the first sequence of 1 and of 8), rows=16 (the first 16 rows), token=last (the"
-    " last token), or shard=0/2 (B is the run of rank 0 of 2; of A's tensors, the first half)."
+    "Part of each tensor to compare. batch=1:8: the first sequence of 1 and of 8. rows=16: the first 16 rows. token=last: the"
+    " last token. shard=0/2: the first half of A's tensors; B is the run of rank 0 of 2."
 )
 
 
@@ -60,8 +60,8 @@ _MAP_HELP = (
     "mapping",
     default="",
     metavar="batch=8|…",
-    help="Part of each tensor to hash too: batch=8 (the first of 8 sequences), rows=16 (the first 16 rows), token=last (the"
-    " last token), or shard=0/2 (the first half, for a run with 2 ranks).",
+    help="Part of each tensor to hash too. batch=8: the first of 8 sequences. rows=16: the first 16 rows. token=last: the last"
+    " token. shard=0/2: the first half, for a run with 2 ranks.",
 )
 @click.option(
     "--save",
@@ -84,13 +84,13 @@ def record_command(
 ) -> None:
     """Run SCRIPT.py and record its torch operations.
 
-    The folder has names, shapes, arguments and hashes of the operations, forward, backward and optimizer, and the operands
-    of those chosen with --save. Options stand before SCRIPT.py; its own arguments follow it. An earlier trace in the folder
-    is kept: its files get the ending ~.
+    The folder has names, shapes, arguments and hashes of the operations: forward, backward and optimizer. It also has the
+    operands of the operations that --save selects. Options stand before SCRIPT.py; its own arguments follow it. An earlier
+    trace in the folder is kept: its files get the ending ~.
 
     Needs: torch 2.10 or later.
 
-    Exit status: 0 recorded, 2 the script failed or called no torch operation, 130 interrupted.
+    Exit status 0: recorded. 2: the script failed or called no torch operation. 130: interrupted.
 
     \b
     Example:
@@ -146,7 +146,7 @@ def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
 
     Needs: nothing; torch 2.10 or later for saved operands.
 
-    Exit status: 0 equal, 1 different, 2 error, 130 interrupted.
+    Exit status 0: equal. 1: different. 2: error. 130: interrupted.
 
     \b
     Example:
@@ -224,7 +224,7 @@ def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any
 
     Needs: torch 2.10 or later.
 
-    Exit status: 0 equal, 1 different, 2 error, 130 interrupted.
+    Exit status 0: equal. 1: different. 2: error. 130: interrupted.
 
     \b
     Examples:

@@ -56,7 +56,7 @@ def verify_command(**options: Any) -> None:
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for cpu and sim: devices.
 
-    Exit status: 0 no mismatch; 1 a mismatch, an event not covered under --coverage, or --time-limit ended it; 2 error; 130
+    Exit status 0: no mismatch. 1: a mismatch, an event not covered under --coverage, or --time-limit ended it. 2: error. 130:
     interrupted.
 
     \b

@@ -157,9 +157,10 @@ GUESSES: Mapping[str, tuple[str, SingleFunction]] = {
     name: (ROUNDED_ONCE.format(name), _once(exact))
     for name, exact in (("rsqrt", lambda x: 1 / np.sqrt(x)), ("exp", np.exp), ("log", np.log))
 }
-# Fresh results that a guess needs. The closest pair known, torch's exp and log with AVX512 and the exact functions, gives other
-# bits in 1 of 365 to 2,500 rows of logsumexp (16 to 4,096 elements); torch's log alone in 1 of 30,000 to 130,000. In 16 bits,
-# rsqrt.approx and the exact root give other results in 1 of 36,000 rows of rms_norm (1,024 elements), measured on an H200.
+# Fresh results that a guess needs. The closest known pair is torch's exp and log with AVX512, and the exact functions. They
+# give other bits in 1 of 365 to 2,500 rows of logsumexp (16 to 4,096 elements); torch's log alone in 1 of 30,000 to 130,000.
+# In 16 bits, rsqrt.approx and the exact root give other results in 1 of 36,000 rows of rms_norm (1,024 elements), measured on
+# an H200.
 ENOUGH_FOR_GUESS, ENOUGH_IN_16_BITS = 1 << 18, 1 << 25
 
 

@@ -1,8 +1,11 @@
 """Partial results of a summation tree: sums, and the mean and M2 of Welford's method, taken term by term and merged in pairs.
 
-M2 is Σ (x - mean)². Sources: Welford, "Note on a method for calculating corrected sums of squares and products" (1962); Chan,
-Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979); of torch 2.11,
-ATen/native/SharedReduceOps.h (WelfordOps), cuda/layer_norm_kernel.cu (cuWelfordCombine) and cpu/moments_utils.h.
+M2 is Σ (x - mean)².
+
+Sources:
+- Welford, "Note on a method for calculating corrected sums of squares and products" (1962)
+- Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)
+- torch 2.11, ATen/native: SharedReduceOps.h (WelfordOps), cuda/layer_norm_kernel.cu (cuWelfordCombine), cpu/moments_utils.h
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Arguments(NamedTuple):
 
 
 class RowValues(NamedTuple):
-    """Values of which results are computed: x and terms, [rows, columns]; k elements of a row; the others are [rows, 1].
+    """The inputs of the results. x and terms: [rows, columns]. k: number of elements of a row. The others are [rows, 1].
 
     s: S; mean: 0 for a sum; at_target: x at the targets of a loss.
     """
@@ -100,10 +100,10 @@ SHARP_EPS = 2.0**-8 - 1
 class Composite:
     """A reduction with steps around its sum.
 
-    call: of torch, x [rows, K] and arguments to the results. terms: the sum's. functions: the scalar functions whose variants
-    are tried; the first computes exponentials, the last is that of `finishes`, by text. isolated: changes random x to rows
-    whose sum is the same in any order; None if there are none. eps: its default, None without one. sharpened: changes random x
-    to rows whose results show the last bits of the sum with SHARP_EPS. reductions: over the rows, the default first.
+    call: torch's function of x [rows, K] and arguments. terms: kind of the sum's terms. functions: the scalar functions whose
+    variants are tried. The first computes exponentials, the last is used in `finishes`, by text. isolated: changes random x to
+    rows whose sum is the same in any order; None if there are none. eps: its default, None without one. sharpened: changes
+    random x to rows whose results show the last bits of the sum with SHARP_EPS. reductions: over the rows, the default first.
     formats: of x and the results.
     """
 

@@ -124,8 +124,8 @@ class OnGpu(Protocol):
 class InstructionSubject:
     """An instruction of a device. Each query starts in the tile where the one before ended, so that all elements are covered.
 
-    runs: the instruction. inst: that of the requests, which is `runs` unless A is sparse: callers then make dense requests of
-    the stored products, which the model has, and these are laid out here (`accprobe.operands.sparse`). used: their layouts.
+    runs: the instruction. inst: the instruction of the requests, `runs` unless A is sparse. Callers then make dense requests of
+    the stored products, as the model has them. `accprobe.operands.sparse` lays them out. used: their layouts.
     """
 
     def __init__(self, device: Device, runs: Instruction) -> None:

@@ -87,7 +87,7 @@ class Facts:
 
 @dataclass
 class Recording:
-    """A device during a run. options: those of the run, as on the command line. accprobe: the version."""
+    """A device during a run. options: of the run, as on the command line. accprobe: the version."""
 
     kind: DeviceKind
     name: str
@@ -336,8 +336,8 @@ class ReplayDevice(Device):
         if results is None:
             recording = self._recording
             raise NotRecorded(
-                f"{self._path} does not have a result of {inst.name} that this run needs: it has those of"
-                f" `accprobe run {recording.options}` of accprobe {recording.accprobe}; use the same options, or record again"
+                f"{self._path} does not have a result of {inst.name} that this run needs; it was recorded by `accprobe run"
+                f" {recording.options}` of accprobe {recording.accprobe}; use the same options, or record again"
             )
         time = self._times.get(key, 0)
         self._times[key] = time + 1

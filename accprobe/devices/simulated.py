@@ -109,6 +109,6 @@ def simulated_device(name: str, faulty: bool = False) -> SimulatedDevice:
     models = {inst: entry.model for inst, entry in known.items()}
     lowerings = {inst: entry.lowering for inst, entry in known.items()}
     candidates = {inst: entry.candidates for inst, entry in known.items()}
-    kind, fault = (FaultyDevice, f", SM {FAULTY_SM} of which computes wrong results") if faulty else (SimulatedDevice, "")
+    kind, fault = (FaultyDevice, f", SM {FAULTY_SM} computes wrong results") if faulty else (SimulatedDevice, "")
     named, explained = f"simulated {title(name)}{fault}", words_explained(name)
     return kind(models, named, chip(name).architecture, lowerings, explained, candidates)

@@ -15,7 +15,7 @@ from accprobe.model.tree import Subnormals
 # Exponent of a term that takes no part in the alignment. Any exponent below half of it means the same.
 NOTHING = -4096
 
-# Exponents of nonzero products lie above it, those of f64 too; sums of exponents with NOTHING lie below it.
+# Exponents of nonzero products, also of f64, lie above it. Sums of exponents with NOTHING lie below it.
 ABSENT = 3 * NOTHING // 4
 
 

@@ -20,7 +20,7 @@ Whole = NDArray[np.object_]  # Python integers.
 # Significant bits of an exact sum.
 EXACT_BITS = 60
 
-# Bits that `top_bits` returns below those of a float64; coverage needs them for sums near half a unit below a power of two.
+# Bits that `top_bits` returns below a float64's last bit. Coverage needs them for sums near half a unit below a power of two.
 LOWER = 8
 
 

@@ -1,7 +1,7 @@
 """Bit-exact evaluation of whole matrix products.
 
-Elements are computed one tile at a time: chains by compiled code (`tiles`) if it supports the model and saves time, otherwise
-in numpy, step by step for a whole tile.
+Elements are computed one tile at a time. Compiled code (`tiles`) computes chains if it supports the model and saves time.
+Otherwise numpy computes them, step by step for a whole tile.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class SumWords(NamedTuple):
 
 
 class ScaleWords(NamedTuple):
-    """float32 scales, for tensor: a [1, 1], b [1, 1]; row: a [M, 1], b [1, N]; blocks: a [M, blocks], b [blocks, N], b's of
-    128 x 128 repeated for each column.
+    """float32 scales. For tensor: a [1, 1], b [1, 1]. For row: a [M, 1], b [1, N]. For blocks: a [M, blocks], b [blocks, N];
+    a scale of 128 x 128 elements of B is repeated for each column.
     """
 
     a: NDArray[np.float32]

@@ -1,8 +1,8 @@
 """Quantised operands: codes and scales of different granularity.
 
-A value is its code times its scale. A scale is amax over the largest code, in float32; in MX blocks a power of two (OCP
-Microscaling Formats v1.0, section 6.3), in NVFP4 blocks an e4m3 number below one scale of the tensor. DeepSeek-V3 (arXiv
-2412.19437, section 3.3.2) uses 1 x 128 for activations and 128 x 128 for weights.
+A value is its code times its scale. A scale is amax divided by the largest code, in float32. A scale of an MX block is a power
+of two (OCP Microscaling Formats v1.0, section 6.3). A scale of an NVFP4 block is an e4m3 number, times one scale of the tensor.
+DeepSeek-V3 (arXiv 2412.19437, section 3.3.2) uses 1 x 128 for activations and 128 x 128 for weights.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ SHARINGS: dict[str, tuple[Sharing, Sharing] | None] = {
 class Fidelity:
     """Quantisation error of one operand.
 
-    snr: in dB, None if it is exact; saturated: share of numbers beyond the largest code by more than half a step; flushed:
-    share that became zero; scale_bytes: scale memory a number.
+    snr: in dB, None if it is exact. saturated: share of numbers beyond the largest code by more than half a step.
+    flushed: share of numbers that became zero. scale_bytes: scale memory for each number.
     """
 
     snr: float | None
@@ -68,8 +68,8 @@ class Fidelity:
 
 
 class Quantised(NamedTuple):
-    """One operand: codes [rows, K] in the instruction's format, restricted to values of `element`; scales [rows, blocks], each
-    shared by ks products, [rows, 1] or [1, 1] if K is not divided. scale_bytes: scale memory for each number.
+    """One quantised operand. codes: [rows, K] in the instruction's format, restricted to values of `element`. scales: [rows,
+    blocks], each shared by ks products; [rows, 1] or [1, 1] if K is not divided. scale_bytes: scale memory for each number.
     """
 
     fmt: Format

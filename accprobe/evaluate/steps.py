@@ -63,9 +63,9 @@ NODE = np.dtype(
 class CompiledStep:
     """One step for compiled code.
 
-    order: its products in turn, those of each sum together. sums: arithmetic of the sums that add products; ends: where the
-    products of each end in `order`. nodes, others: see `lanes.sums_in_turn`. fused: where a step is a chain of ordinary
-    multiply-adds of float32 or float64, whether they are fused.
+    order: its products, sum by sum. sums: arithmetic of the sums that add products. ends: where each sum's products end in
+    `order`. nodes, others: see `lanes.sums_in_turn`. fused: whether the multiply-adds of float32 or float64 are fused, None
+    if the step is no chain of them.
     """
 
     model: DotModel

@@ -64,7 +64,7 @@ COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any, Singles], Singles]]] = {
         )
     },
 }
-"""Ways to compute a reference function from those of a library m. They are written for their texts: `exp(` is m.exp."""
+"""Ways to compute a reference function with the functions of a library m. They are written for their texts: `exp(` is m.exp."""
 
 CUDA_FUNCTIONS = {
     "exp": ("expf", "__expf"),

@@ -1,7 +1,7 @@
 """Quantisers: functions of an operand and its scale that return a narrow format, element by element.
 
-They divide by the scale, or multiply by it or by its reciprocal. Which one shows only where the rounded reciprocal crosses the
-boundary of two results, so every operand of 16 bits, or a sample of f32, is probed with scales of many sizes.
+They divide by the scale, or multiply by it or by its reciprocal. These differ only where the rounded reciprocal crosses the
+boundary of two results. So every operand of 16 bits, or a sample of f32, is probed with scales of many sizes.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ def infer_quantiser(
 ) -> tuple[QuantiserModel, NDArray[np.int64], list[str]]:
     """Return the model that explains most results, the places of those that it does not, and models that some contradict.
 
-    All models are fitted to a sample. Models that explain nearly as much of it as the best one are compared with all
-    results, until one explains them all: division and multiplication by the reciprocal differ in few.
+    All models are fitted to a sample. Models that explain nearly as much of it as the best one are compared with all results
+    until one explains them all. Division and multiplication by the reciprocal differ in few results.
     """
     narrow = [None, subject.operand] if subject.operand.storage_bits == 16 else [None]
     models = [QuantiserModel(operation, a, b) for operation in get_args(ScaleOperation) for a in narrow for b in narrow]

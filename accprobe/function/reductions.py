@@ -1,6 +1,6 @@
 """Reductions of a special function unit: from an operand to the argument of a table, and from the table's value to a float.
 
-A reduction splits each input word into the number of a table, the argument of that table, a sign and an exponent: the result is
+A reduction splits each input word into the number of a table, the argument of that table, a sign and an exponent. The result is
 the table's value times 2^exponent, truncated to 24 bits, with that sign. Results below the smallest normal number become zero.
 F32Words are f32 bit patterns in int64 arrays of numpy or cupy.
 """

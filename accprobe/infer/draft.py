@@ -107,7 +107,7 @@ class Draft:
         return draft
 
     def like(self, model: DotModel) -> Draft:
-        """Return the draft with the arithmetics of a model; of each role, those of the sum nearest to the result."""
+        """Return the draft with the arithmetics of a model. Each role gets the arithmetic of the sum nearest to the result."""
         draft = replace(self, **{name: getattr(model, name) for name in fields_of(DotModel)})
         for node in model.root.nodes():
             draft = replace(draft, sum=node.arithmetic) if node.products else replace(draft, add=node.arithmetic)

@@ -1,6 +1,6 @@
 """Falsification: tests the inferred model against alternative models, and resolves the findings accordingly.
 
-An alternative is compared with the results of random operands of every kind, of a sample of the experiments' queries, and of
+An alternative is compared with three sets of results: random operands of every kind, a sample of the experiments' queries, and
 operands on which it may differ from the model (`distinguishing`). One that explains all of them survives. The device is queried
 for the random and the made operands, so that the model is tested on them too. A feature is exact if no alternative with another
 value of it survives; otherwise the values of the survivors are candidates. If they reach the largest possible width, the
@@ -144,7 +144,7 @@ def _surviving_floors(levels: Floors, trial: _Trial) -> list[Alternative]:
 
 
 class _Trial:
-    """Compares the alternatives of one model with the device. queries: those of the experiments."""
+    """Compares the alternatives of one model with the device. queries: made by the experiments."""
 
     def __init__(self, log: QueryLog, model: DotModel, queries: list[LogEntry], seed: int) -> None:
         self._log, self._inst, self._model, self._seed = log, log.inst, model, seed
@@ -205,7 +205,7 @@ class _Trial:
         return Results(self._inst, operands, np.concatenate([entry.d[part] for entry, part in parts]))
 
     def _query(self, expected: Results) -> Results:
-        """Return the device's results of operands of which the model's results are known."""
+        """Return the device's results of the operands of the model's results `expected`."""
         d = self._log.query(expected.operands, expected.d, self._model)
         return expected if np.array_equal(d, expected.d) else Results(self._inst, expected.operands, d)
 
@@ -213,8 +213,7 @@ class _Trial:
 def resolve_findings(findings: Mapping[str, Finding], falsification: Falsification, model: DotModel | None = None) -> Findings:
     """Return the findings after falsification.
 
-    model: the one that was tested, if nothing contradicted it. Features of which no other value survived then have exactly its
-    values.
+    model: the tested model, if nothing contradicted it. A feature then has exactly its value if no other value survived.
     """
     others: dict[str, dict[Value, None]] = {}
     for alternative in falsification.surviving:

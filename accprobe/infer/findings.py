@@ -27,10 +27,14 @@ SAME_BITS = "these give the same bits on every operand tried"
 class Finding:
     """One feature of an instruction; its name is its key in `Findings`.
 
-    value: in the words of the model. bound: "exact"; "at_least" if the operand format or the data cannot reach further;
-    "undetermined" if several values explain every result (`candidates`; `value` is one of them); "equivalent" if structures
-    with the values `candidates` give the same bits for all operands (`value` is that of the canonical one); "suggested" in a
-    row that is not confirmed. note: the reason, in one clause. evidence: the exchanges that decided it.
+    value: in the words of the model.
+    bound:
+    - "exact".
+    - "at_least" if the operand format or the data cannot reach further.
+    - "undetermined" if several values, the `candidates`, explain every result. `value` is one of them.
+    - "equivalent" if structures with the values `candidates` give the same bits for all operands. `value` is canonical.
+    - "suggested" in a row that is not confirmed.
+    note: the reason, in one clause. evidence: the exchanges that decided it.
     """
 
     value: Value
@@ -138,7 +142,7 @@ def findings_of(inst: Instruction, model: DotModel) -> Findings:
     names = set(finding_names()) - irrelevant_features(model)
     known = {name: value for name, value in feature_values(model).items() if name in names and not is_omitted(name, value)}
     findings = {name: Finding(value) for name, value in known.items()}
-    # The NaN is that of D: inner sums may have a wider format.
+    # The NaN has D's format: inner sums may have a wider one.
     nan = fields_of(FloatArithmetic)["nan"].text(model.root.arithmetic.nan, inst.d.storage_bits // 4)
     findings |= {"nan": Finding(nan), "carries": Finding("kept")}
     sums = [node.arithmetic for node in model.root.nodes() if node.products and isinstance(node.arithmetic, FloatArithmetic)]

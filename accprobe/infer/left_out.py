@@ -49,7 +49,7 @@ def left_out(subject: InstructionSubject) -> Finding:
 
 
 def _undefined_codes(subject: InstructionSubject) -> str:
-    """Return, in words, which elements of B are multiplied by those of a group under metadata codes that PTX does not define.
+    """Return, in words, the elements of B that a group's elements meet under metadata codes that PTX does not define.
 
     Any result is allowed, and no model predicts it.
     """

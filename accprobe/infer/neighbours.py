@@ -84,7 +84,7 @@ def _in_arithmetic(model: DotModel) -> Iterator[Alternative]:
 
 
 def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tuple[str, Field, Value]]:
-    """Yield numbers of bits, then words, those of the alignment before the others; then bit patterns."""
+    """Yield numbers of bits, then words, then bit patterns. Fields of the alignment come first among equals."""
     kinds = (Numbers, Words, Patterns)
     fields = sorted(fields_of(type(arithmetic)).items(), key=lambda x: (kinds.index(type(x[1].values)), not x[1].of_alignment))
     for name, field in fields:
@@ -118,8 +118,8 @@ def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role
 def _in_order(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
     """Yield models with other groupings of the products, other orders of the sums, and other places for C.
 
-    Orders that are the same function are omitted: those of integer sums if the experiment on the order found that, and C
-    anywhere but in the first of them, since products alone do not overflow.
+    Orders that are the same function are omitted. The orders of integer sums are, if the experiment on the order could not
+    distinguish them. C is only in the first integer sum, since products alone do not overflow.
     """
     places = get_args(AddendPlace)
     if isinstance(model.root.arithmetic, IntegerArithmetic):
@@ -238,7 +238,7 @@ def groups(model: DotModel) -> Iterator[Alternative]:
 
 
 def _showing_as(signal: Signal) -> Iterator[Name]:
-    """Yield the features that decide it, those of sums of products first."""
+    """Yield the features that decide it. Features of sums of products come first."""
     for role in get_args(Role):
         for name, record in FEATURES.items():
             if isinstance(record, Field) and record.shows_as == signal and (role == "sum" or record.of_adds):
@@ -261,7 +261,7 @@ def as_alternatives(model: DotModel, others: Iterable[DotModel]) -> Iterator[Alt
 
 
 def further(model: DotModel, alternative: Alternative) -> list[Alternative]:
-    """Return the numbers of bits beyond that of an alternative with one bit more or fewer in all sums of a role.
+    """Return alternatives with ever more or fewer bits than an alternative with one bit more or fewer in all sums of a role.
 
     If it has other alignment bits and another lowest alignment, both change in step: the smallest terms are truncated where
     the model truncates them.

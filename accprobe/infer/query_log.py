@@ -1,8 +1,7 @@
 """The log of a subject: every query that it got, and its results.
 
-Every result counts, those of the self-test too: the model that is inferred in the end has to explain all of them. Queries to a
-subject that is not a pure function are repeated: at once and later, in another order, at other places and in queries of other
-sizes. The bits must be the same.
+The inferred model has to explain every result, also of the self-test. Queries to a subject that is not a pure function are
+repeated: at once and later, in another order, at other places and in queries of other sizes. The bits must be the same.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ REPEATED = 8  # One in so many dot products is repeated at the end.
 MOST_REPEATED = 1 << 14  # Dot products repeated at the end, at most, unless the tile has more elements.
 
 SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17, 22, 31, 45, 64, 65, 127, 254, 257, 509, 516, 1018, 1024, 1025, 2039)
-# Dot products of the queries that repeat others: odd, prime and even numbers, powers of two, and every remainder modulo 8, few
-# and many; the last is larger than any other query.
+# Dot products of the queries that repeat others: odd, prime and even numbers, powers of two, every remainder modulo 8, few and
+# many. The last is larger than any other query.
 SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
 
 # Elements of an operand of these queries, at most: larger sizes are omitted, so that each takes milliseconds whatever K is.
@@ -40,7 +39,7 @@ MOST_ELEMENTS = 2_200_000
 
 MAX_SUSPECTS = 6  # Dot products that are queried at every tile element, of those whose results changed or contradict the model.
 TURNS = 4  # Passes through the tile in which a suspect is queried at half of the elements, then at the other half, and so on.
-RANDOM_NEIGHBOURS = 64  # Random dot products that stand between those of a suspect.
+RANDOM_NEIGHBOURS = 64  # Random dot products that stand between the repetitions of a suspect.
 MIN_VOTES = 2  # Suspects for which a tile element has to differ every time before it is reported.
 MAX_PER_QUERY = 20  # Counterexamples that are kept of one query.
 
@@ -83,10 +82,10 @@ NONE = Contradictions(0, ())
 class QueryLog(InstructionSubject):
     """A subject that keeps its results.
 
-    budget: of the search for a model. dots: queried so far; sizes: number of queries by their size. unstable: results that
-    differed when their query was repeated; changed, first_change: the first of them, and when it did. covered, differing: tile
-    elements, [M, N], or [0, 0] without a tile: those from which results were read, and those whose results of some queries,
-    repeated many times, were not those of most elements.
+    budget: of the search for a model. dots: number of dot products queried so far. sizes: number of queries by their size.
+    unstable: number of results that differed when their query was repeated. changed, first_change: the first of them, and
+    when it differed. covered, differing: tile elements, [M, N], or [0, 0] without a tile. Results were read from each covered
+    element. A differing element returned other bits than most elements when some queries were repeated many times.
     """
 
     def __init__(self, device: Device, runs: Instruction) -> None:
@@ -141,7 +140,7 @@ class QueryLog(InstructionSubject):
     def repeat(self, rng: np.random.Generator) -> None:
         """Repeat a share of all queries, mixed, at least as many as fill the tile; then in queries of all `SIZES`.
 
-        Queries of the tests are repeated once, those of a pure function never.
+        Queries of the tests are repeated once. Queries to a pure function are never repeated.
         """
         if self.pure or not self._every:
             return
@@ -222,7 +221,7 @@ class QueryLog(InstructionSubject):
     def _beside(
         self, one: Request, others: Request, turns: int, gap: int
     ) -> tuple[Bits, tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """As `_everywhere`, beside any of these others, `gap` of which come before each of the passes."""
+        """As `_everywhere`, beside any of these others. `gap` of them come before the first pass."""
         slot = np.arange(-gap, max(self.covered.size, 1))
         is_one = np.concatenate([(slot >= 0) & ((turn + slot) % 2 == 0) for turn in range(turns)])
         rows, columns = tile.cells_of(self.inst, len(is_one), self.place)

@@ -2,8 +2,8 @@
 
 Crafted probes, which gave the initial model, show one feature each; random operands show all at once. While a neighbour of the
 model explains more, it replaces the model. Neighbours differ in one field, in the minimum exponent of the alignment, in related
-fields, in fields that the probes did not determine, or, as one field may hide another, in many fields at once. A few results
-rule out most neighbours, so the results that the model mispredicts and a sample of the others come first.
+fields, or in fields that the probes did not determine. One field may hide another, so others differ in many fields at once. A
+few results rule out most neighbours, so the results that the model mispredicts and a sample of the others come first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NVIDIA architectures with matrix units, sm_70 … sm_121: generation, products, compile target; and those of processors.
+"""Architectures of processors, and of NVIDIA GPUs with matrix units (sm_70 … sm_121): generation, products, compile target.
 
 No other module is keyed on a product's name.
 
@@ -100,7 +100,7 @@ def get(name: str) -> Architecture:
 
 
 def unknown(name: str, known: Iterable[str]) -> UnknownName:
-    """Return the error for an unknown architecture, with that of a product of this name or the nearest name."""
+    """Return the error for an unknown architecture, with the architecture of a product of this name, or the nearest name."""
     owner = next((each for each in ARCHITECTURES if name.lower() in map(str.lower, each.products)), None)
     return UnknownName(f"unknown architecture '{name}'; {f'it is of {owner.target}' if owner else nearest(name, known)}")
 

@@ -1,7 +1,7 @@
 """Number formats of matrix units: bit patterns and their values.
 
-A `Format` says how a bit pattern is read. Arrays of bit patterns are unsigned numpy arrays (`Format.dtype`); formats that
-are narrower than their storage (6 and 4 bits in a byte, tf32 in 32 bits) say so with `bits` and `storage_bits`.
+A `Format` says how a bit pattern is read. Arrays of bit patterns are unsigned numpy arrays (`Format.dtype`). `bits` and
+`storage_bits` differ where a format is narrower than its storage: 6 and 4 bits in a byte, tf32 in 32 bits.
 
 Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification (OFP8); OCP Microscaling Formats (MX) v1.0; PTX ISA,
 "Alternate floating point data formats" and "Matrix data-types".

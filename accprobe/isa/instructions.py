@@ -18,7 +18,8 @@ A name is the PTX opcode without the qualifiers that do not change the arithmeti
 
 tcgen05 takes shape and types from its instruction descriptor, not from qualifiers; accprobe writes them where the other
 families have them. m256 is `.cta_group::2`, a smaller m `.cta_group::1`. A processor's instruction is known by its mnemonic
-too: `parse("vdpbf16ps")`. Its shape is that of a register: a row of A with 16 columns of B, of which each lane has its own.
+too: `parse("vdpbf16ps")`. A vector instruction has the shape of a register: a row of A with 16 columns of B. Each lane has
+its own row and column.
 """
 
 from __future__ import annotations

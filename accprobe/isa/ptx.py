@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "Multiply-and-Accumulate Instruction: mma". Registers are bit-size typed, which PTX accepts for every type.
 
-    Of a sparse A: "mma.sp / mma.sp::ordered_metadata"; of block scales: "Block Scaling for mma.sync", byte 0 of lane 0 on.
+    Sparse A: "mma.sp / mma.sp::ordered_metadata". Block scales: "Block Scaling for mma.sync", from byte 0 of lane 0 on.
     """
     letter = "l" if inst.register_bits == 64 else "r"
     kind = _kind(inst)
@@ -41,7 +41,7 @@ def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
 def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "wgmma.mma_async": D is also the addend (scale-d is true); operands are neither negated nor transposed.
 
-    Of a sparse A: "wgmma.mma_async.sp".
+    Sparse A: "wgmma.mma_async.sp".
     """
     number = count()
     d = _braces(number, registers["d"])
@@ -62,7 +62,7 @@ def wgmma(inst: Instruction, registers: Mapping[str, int]) -> str:
 def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
     """PTX ISA, "tcgen05.mma": D, in tensor memory, is also the addend. One thread of a block, or of two, executes it.
 
-    Of a sparse A: "tcgen05.mma.sp"; its metadata is in tensor memory, as scales are.
+    Sparse A: "tcgen05.mma.sp". The metadata is in tensor memory, as scales are.
     """
     metadata, scales = ["e"] * inst.sparse, ["s[0]", "s[1]"] if inst.scale else []
     names = ["d", "a", "b", *metadata, "shape", *scales]
@@ -75,7 +75,7 @@ def tcgen05(inst: Instruction, registers: Mapping[str, int]) -> str:
 
 
 def _kind(inst: Instruction) -> str:
-    """The `.kind::` qualifier, and those of block scales; for K = 96 PTX names the block size, not the number of scales."""
+    """Return the `.kind::` and block-scale qualifiers. For K = 96 PTX names the block size, not the number of scales."""
     scaled = ""
     if inst.scale_block:
         vector = f"block{inst.scale_block}" if inst.k == 96 else f"scale_vec::{inst.k // inst.scale_block}X"

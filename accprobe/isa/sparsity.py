@@ -1,8 +1,8 @@
 """The stored elements of a sparse A: half of each group along K, selected by a 4-bit code for each group.
 
-A code is two numbers of 2 bits, the lower one first, which name the two stored quarters of the group. PTX ISA, "Sparse matrix
-storage" of `mma.sp` and of `wgmma.mma_async.sp`: 2:4 of elements of 16 and 8 bits; 4:8 in pairs of those of 4 bits, a quarter
-being two elements; 1:2 of tf32, each element being two quarters.
+A code is two numbers of 2 bits, the lower one first, which name the two stored quarters of the group. Elements of 16 and 8
+bits are 2:4 sparse. Elements of 4 bits are 4:8 sparse in pairs: a quarter is two elements. tf32 is 1:2 sparse: an element is
+two quarters. Source: PTX ISA, "Sparse matrix storage" of `mma.sp` and of `wgmma.mma_async.sp`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tile of an instruction: where independent dot products lie in it, and which lane and register hold an element of D.
 
-One instruction computes M x N dot products of M rows of A and N columns of B; gcd(M, N) of them can be independent, or all
-where each lane of a register has its own. One request fills tile after tile, each laid out one placement
-further: over all placements every element is read once, or by each of a tile's dot products once where there are lanes.
+One instruction computes M x N dot products of M rows of A and N columns of B. gcd(M, N) of them can be independent; all, if
+each lane of a register has its own operands. One request fills tile after tile, each laid out one placement further. Over all
+placements every element is read once; with lanes, once by each of a tile's dot products.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def cells_of(inst: Instruction, count: int, placement: int = 0) -> tuple[Places,
 def smallest_part(inst: Instruction, wrong: Marks) -> str:
     """Describe the smallest part of the tile with all marked elements; "" if that is the whole tile or none is marked.
 
-    If one half differs from the other, either can be wrong. Lanes and registers are those of D's fragment (PTX
-    ISA, "Matrix Fragments for mma.m16n8k16", "wgmma Register Fragment").
+    If one half differs from the other, either can be wrong. Lanes and registers follow D's fragment (PTX ISA, "Matrix
+    Fragments for mma.m16n8k16", "wgmma Register Fragment").
     """
     if not wrong.any():
         return ""

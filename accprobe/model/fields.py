@@ -77,8 +77,8 @@ FEATURES: dict[str, Feature] = {
         "order",
         "the summation tree: `[[c 0-15] 16-31]` adds C and 16 products, then that sum and 16 more",
         "Products are added in another order: the same operands can give other bits.",
-        evidence="large M and -M as two terms, a small unit as a third: the unit is lost if it is added between them, and kept"
-        " if it is added before both, after both, or together with both",
+        evidence="large M and -M as two terms, a small unit as a third: the unit is kept only if M and -M cancel before"
+        " it is added, or in the same sum",
     ),
     "addend": Feature(
         "C added in",
@@ -291,7 +291,7 @@ def parsed(name: str) -> Name:
 
 
 def finding_names() -> list[str]:
-    """Return every feature that a finding can have, including those of separate adds."""
+    """Return every feature that a finding can have, including the features of separate adds."""
     findings = {name: record for name, record in FEATURES.items() if not record.of_row}
     return [*findings, *(str(Name(name, "add")) for name, record in findings.items() if record.of_adds)]
 

@@ -128,7 +128,7 @@ def chain_of_sums(sums: Sequence[Sequence[int]], products: int) -> Chain:
 def nested(order: Order | Literal["butterfly"], parts: int | Sequence[Nested]) -> Nested:
     """Return a named order of parts, or of so many, as nested pairs.
 
-    "tree" adds neighbours, then the sums of neighbours; "butterfly" adds the halves of 2^n parts, one by one, and then the
+    "tree" adds neighbours, then the sums of neighbours. "butterfly" adds the halves of 2^n parts element by element, then the
     halves of the sums, as `shfl_down` and shared memory do.
     """
     level: list[Nested] = list(range(parts) if isinstance(parts, int) else parts)

@@ -3,8 +3,8 @@
 A chip is a table of units. A unit describes one fused sum of a group of operand formats; a lowering describes how a PTX
 instruction is built from the unit's sums. Instructions without a published model are missing here.
 
-Some values are not published but measured on an H200 (report h200): `underflow_sign`, assumed for the units of all chips;
-`min_exponent` of f16 results, assumed for Blackwell too; and NaN results of f64 sums, assumed for every chip.
+Some values are not published but measured on an H200 (report h200). `underflow_sign` and NaN results of f64 sums are assumed
+for every chip, `min_exponent` of f16 results for Blackwell too.
 
 Others recorded results on real chips that these models reproduce bit for bit: `explained.json` beside the recorded reports
 holds the counts, written by tests/support/hardware_vectors.py. The results are in the repository of their
@@ -60,8 +60,8 @@ class Chip(NamedTuple):
 
     units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
     scaled_units: kind -> unit, of operands with block scales.
-    converts_fp8: families that convert (`Family.converts`) lower fp8 operands to two sums of the f16 unit, one of the k whose
-    k % 4 is 0 or 1 and one of the others, and a separate add of C.
+    converts_fp8: families that convert (`Family.converts`) lower fp8 operands to two sums of the f16 unit and a separate add
+    of C. The first sum has the k with k % 4 = 0 or 1, the second has the others.
     has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
     """
 

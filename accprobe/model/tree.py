@@ -1,8 +1,12 @@
 """Model of an instruction: a summation tree whose inner nodes are fused sums.
 
 A `DotModel` is a pure description; `accprobe.evaluate` computes it, bit for bit. Every quirk of a chip is the value of a field
-here. Where the fields come from: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores"; Xie et al., MMA-Sim (arXiv
-2511.10909); Fasi et al., "Numerical Behavior of the NVIDIA Tensor Cores" (PeerJ CS 2021).
+here.
+
+Sources of the fields:
+- Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
+- Xie et al., MMA-Sim (arXiv 2511.10909)
+- Fasi et al., "Numerical Behavior of the NVIDIA Tensor Cores" (PeerJ CS 2021)
 """
 
 from __future__ import annotations
@@ -39,19 +43,19 @@ SUM_BITS = 53
 class FloatArithmetic:
     """How one floating-point fused sum is computed. `accprobe.model.fields` describes each field; more precisely:
 
-    alignment_rounding: "truncate", "sticky" (the dropped bits are or-ed into the last one) and "away" act on magnitudes,
-        "floor" and "ceiling" on two's complement, "nearest" rounds ties to even, "nearest away" away from zero.
+    alignment_rounding: "truncate", "sticky" (the dropped bits are or-ed into the last one) and "away" act on magnitudes.
+        "floor" and "ceiling" act on two's complement. "nearest" rounds ties to even, "nearest away" away from zero.
     product_exponent: the sum of the operands' exponents as encoded (a subnormal has the smallest normal exponent), the same
         after normalising the operands, or the exponent of the product's leading bit.
     zero_terms: a zero operand has the exponent of the smallest normal number.
     zero_sign: always positive, or negative where every term is negative (IEEE 754).
-    tininess_detected: of sums where results are not subnormal; "after rounding" is to the last place of the smallest normal
-        number, "to full precision" to the result's bits as if exponents had no end (IEEE 754-2019, 7.5).
-    scaled_products: so many products one after the other are added exactly, and their sum times its two scales is one term,
-        which has the exponent of the scales where product_exponent says that of the operands.
-    nan_payload: "dropped" where every NaN result is `nan`; else a NaN operand passes through, made quiet, and `nan` is what
-        an invalid operation gives. The first of several NaN operands counts: "b c a" looks at those of B, then at C, then at
-        the results of inner sums, then at those of A.
+    tininess_detected: of sums without subnormal results. "after rounding" is to the last place of the smallest normal number.
+        "to full precision" is to the result's bits as if exponents had no limit (IEEE 754-2019, 7.5).
+    scaled_products: so many consecutive products are added exactly. Their sum times its two scales is one term. The term has
+        the exponent of the scales if product_exponent is the sum of the operands' exponents.
+    nan_payload: "dropped" if every NaN result is `nan`. Otherwise a NaN operand passes through, made quiet, and an invalid
+        operation returns `nan`. The first of several NaN operands counts. "b c a" looks for NaN operands in B, then in C,
+        then in the results of inner sums, then in A.
     """
 
     result: Format

@@ -341,11 +341,10 @@ def _with_gap(fmt: Format, numbers: Bits, exponent: Exponents, kept: Exponents, 
 def _exponents(
     inst: Instruction, target: Target, reach: Exponents, rng: np.random.Generator, n: int
 ) -> tuple[Exponents, Exponents]:
-    """Return leading exponents and the exponents to which terms are aligned: equal, a floor above, or that of a subnormal's
-    format.
+    """Return the leading exponents of terms, and the exponents to which terms are aligned, which are equal or larger.
 
-    They are anywhere, or such that the last kept bit is about that of the smallest products; if a difference shows elsewhere,
-    most are about there.
+    Exponents lie anywhere, or where the last kept bit is about the last bit of the smallest products. If a difference shows
+    at another place, most exponents lie about there.
     """
     low, high = inst.a.min_exponent + inst.b.min_exponent, inst.a.max_exponent + inst.b.max_exponent
     lowest = low - inst.a.mantissa_bits - inst.b.mantissa_bits

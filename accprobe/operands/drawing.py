@@ -84,9 +84,7 @@ def pairs(k: int) -> Recipe:
 
 
 def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
-    """Draw products whose exponents lie within `spread` of those of their two lines, which are from `low` to `high`
-    together.
-    """
+    """Draw products with exponents within `spread` of the sum of their two lines' exponents, which is from `low` to `high`."""
     a, b = inst.a, inst.b
     a_low, a_high = (_within(a, exponent // 2) for exponent in (low, high))
     b_low, b_high = _within(b, low - a_low), _within(b, high - a_high)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Bit patterns in hex, those of one operand joined without a gap, each as wide as its storage.
+    """Bit patterns in hex, each as wide as its storage. The patterns of one operand are joined without a gap.
 
     a, b: K patterns each; c, d: one. metadata, scales_a, scales_b: as in `Request`, "" if there are none.
     Reports store the list of these, without empty ones at the end.
@@ -53,7 +53,7 @@ class Exchange:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Return the hex digits of each column; `digits` returns those of an instruction."""
+        """Return the number of hex digits of each column; `digits` returns it for an instruction."""
         return tuple(map(len, self.columns))
 
     @property

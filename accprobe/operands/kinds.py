@@ -30,7 +30,7 @@ def draw_every_kind(inst: Instruction, rng: np.random.Generator, each: int) -> R
     return joined([draw(kind, inst, rng, each) for kind in kinds(inst)])
 
 
-MAX_SCALE_DISTANCE = 24  # Powers of two that the two scales of a block may lie from those of others, most often.
+MAX_SCALE_DISTANCE = 24  # Largest exponent, of either sign, around which the product of a block's two scales is drawn.
 
 
 def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> Request:
@@ -114,7 +114,7 @@ def _wide(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def exponent_ranges(inst: Instruction) -> dict[str, tuple[int, int, int]]:
-    """Return by kind the lowest and the highest exponent of a dot product, and how far those of its products lie from it."""
+    """Return by kind the lowest and the highest exponent of a dot product, and how far its products' exponents lie from it."""
     a, b, c, d = inst.a, inst.b, inst.c, inst.d
     smallest, largest = a.min_exponent + b.min_exponent, a.max_exponent + b.max_exponent
     lowest, top = max(smallest - 4, d.min_exponent - d.mantissa_bits - 14), min(d.max_exponent, largest)

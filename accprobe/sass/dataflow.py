@@ -110,8 +110,8 @@ UNKNOWN_VALUE = 0
 """The number of a value about which nothing is known."""
 
 _SHIFT, _MASK = 8, 255
-"""A value's number: from this bit on, 1 + the line that makes it, and below it the position among the registers that the line
-writes; for a register at the start of a block, -1 - the block, and below it the register.
+"""A value's number. If a line makes it: 1 + the line from bit `_SHIFT` on, below it the position among the registers that the
+line writes. For a register at the start of a block: -1 - the block from bit `_SHIFT` on, below it the register.
 """
 
 
@@ -219,8 +219,9 @@ class RegisterValues:
         return inputs[:-1] if self.function.lines[line_of(value)].guard else inputs
 
     def origin(self, value: int) -> int:
-        """Return the value itself, or for a value at the start of a block the one that reaches the block: the value of a line,
-        or one at the start of another block at which several values merge.
+        """Return the value itself, or for a value at the start of a block the value that reaches the block.
+
+        A line made that value, or several values merge to it at the start of another block.
         """
         if value >= 0:
             return value

@@ -148,8 +148,8 @@ def stem(opcode: str) -> str:
 def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "foreign"]:
     """Return the relation of a matrix opcode's unit to the PTX instruction.
 
-    "native": the unit takes the operand formats; "converted": a unit of the instruction's family with other formats, or
-    operands that were widened for it; "foreign": a unit of another family, or no matrix unit.
+    "native": the unit takes the operand formats. "converted": a unit of the instruction's family takes other formats, or
+    operands that were widened for it. "foreign": a unit of another family, or no matrix unit.
     """
     found, unit = _UNITS.get(stem(opcode), (None, ""))
     if found is not inst.family or (inst.mnemonic and unit != inst.mnemonic):

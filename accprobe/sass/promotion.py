@@ -33,10 +33,11 @@ PromotionVerdict = Literal["promoted", "never", "whole", "unknown"]
 
 @dataclass(frozen=True)
 class Chain:
-    """Matrix instructions of a function that pass one accumulator on, and the use of its sum. promoted: added to other
-    registers after `least` to `most` instructions, by `by` ("FADD"); never: one sum for all iterations of the loop; whole:
-    `most` instructions without a loop; unknown: for this `reason`. opcodes: (opcode, static count); k: products that one
-    instruction adds, 0 if the names do not show it or differ.
+    """Matrix instructions of a function that pass one accumulator on, and the use of its sum.
+
+    verdict: "promoted": the sum is added to other registers after `least` to `most` instructions, by `by` ("FADD"). "never":
+    one sum for all iterations of the loop. "whole": `most` instructions without a loop. "unknown": for this `reason`.
+    opcodes: (opcode, static count). k: products that one instruction adds, 0 if the names do not show it or differ.
     """
 
     opcodes: tuple[tuple[str, int], ...]
@@ -59,8 +60,8 @@ class Chain:
 
 class Partial(NamedTuple):
     """A register with a sum of a matrix unit. least, most: number of matrix instructions in the sum. added: whether it has been
-    added to something outside the unit since. makers: lines of the matrix instructions that last wrote it, or wrote a term of
-    it; places: the registers of their tiles, which distinguish the sum of a row from the sum of two tiles.
+    added to something outside the unit since. makers: lines of the matrix instructions that last wrote it, or a term of it.
+    places: the registers of their tiles. They distinguish the sum of a row from the sum of two tiles.
     """
 
     least: int

@@ -264,7 +264,7 @@ def _tensor_of(path: Path) -> Any:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RecordingError):
         raise
-    except Exception as e:  # torch's own errors, those of pickle and of zip files
+    except Exception as e:  # torch raises its own errors, and errors of pickle and of zip files
         raise RecordingError(f"{path} holds Python objects, or is no file of torch.save: accprobe reads only tensors") from e
     value = loaded.get("value") if isinstance(loaded, dict) else loaded
     if not isinstance(value, torch.Tensor) or value.is_meta or value.layout != torch.strided:

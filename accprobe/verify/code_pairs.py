@@ -23,7 +23,7 @@ from accprobe.operands.request import Request
 
 FEW_BITS = 8  # Bits of a format whose codes are all probed.
 
-# Bits that a sum of products of both signs needs beyond those of a product; one more for every four times as many products.
+# Bits that a sum of products of both signs needs beyond the bits of a product. Four times as many products need one more.
 USUAL_SIZE = log2(7)
 
 Pairs = NDArray[np.int64]  # Codes of A and of B, [2, dot products, products of each].

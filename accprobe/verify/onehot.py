@@ -3,7 +3,7 @@
 Before inference, each stored element of A is probed in each row of the tile, with each metadata code that its group may have. A
 is 1 at that place and 0 elsewhere. B is 1 where it must be multiplied by that element and 2 elsewhere, so the result must be 1.
 The block scales of the two are powers of two, which scale the result, and 1 elsewhere. Then C alone is probed in each tile
-element. Such sums are exact in any arithmetic. If a result differs, B is probed element by element: if the element of A is
+element. Such sums are exact in any arithmetic. If a result differs, B is probed element by element. If the element of A is
 multiplied by another one, or by none, the operand layout of the probe is not the hardware's.
 """
 
@@ -139,7 +139,7 @@ def _describe_fault(subject: InstructionSubject, test: OneHot, wrong: int) -> st
 
 
 def _describe_fault_beside(subject: InstructionSubject, test: OneHot, wrong: int, distance: int) -> str:
-    """As `_describe_fault`, beside the dot products of its tile, or those of a later tile."""
+    """As `_describe_fault`, beside the dot products of its tile or of a later tile."""
     inst = subject.runs
     rows, columns = tile.cells_of(inst, wrong + 1)
     row, column, hot, place = int(rows[-1]), int(columns[-1]), int(test.hot[wrong]), int(test.places[wrong])
@@ -154,7 +154,7 @@ def _describe_fault_beside(subject: InstructionSubject, test: OneHot, wrong: int
     meets = [k for k, result in enumerate(d) if result != max(d, key=d.count)]
     if meets == [place]:
         other = inst.scale is not None and d[place] != test.expected[wrong] and d[place] in _powers(inst)
-        return f"element {hot} of row {row} of A meets that of column {column} of B with other block scales" if other else ""
+        return f"element {hot} of A's row {row} and B's column {column} is scaled by other block scales" if other else ""
     code = ""
     if inst.sparsity is not None and test.request.metadata is not None:
         code = f" with metadata 0b{test.request.metadata[wrong, hot // (inst.sparsity.group // 2)]:04b}"

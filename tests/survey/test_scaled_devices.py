@@ -220,7 +220,7 @@ def low_in_its_byte(asked: Request) -> Request:
 @pytest.mark.parametrize(
     ("inst", "laid", "reason"),
     [
-        (NVFP4, swapped_scales, "element 0 of row 0 of A meets that of column 0 of B with other block scales"),
+        (NVFP4, swapped_scales, "element 0 of A's row 0 and B's column 0 is scaled by other block scales"),
         (TWO, swapped_nibbles, "element 0 of row 0 of A meets 1 of column 0 of B, not 0"),
         (PLAIN, low_in_its_byte, "element 0 of row 0 of A meets nothing of column 0 of B, not 0"),
     ],

@@ -1,8 +1,7 @@
 """Evaluation of large matrix products on a GPU, with the bits of `accprobe.evaluate.product`.
 
-Chains of an instruction's sums go through the evaluator of its model; chains of float32 multiply-adds have a kernel of their
-own, and so have sums of blocks that are scaled. Other partial sums are added in float32, in the model's order. Integers are
-multiplied by torch.
+The evaluator of a model computes chains of an instruction's sums. Chains of float32 multiply-adds and scaled sums of blocks
+have their own kernels. Other partial sums are added in float32, in the model's order. torch multiplies integers.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from accprobe.model.product import (
     of_chains,
 )
 
-# Tile side of multiply_adds.cu; threads of its blocks and of those of scaled_sums.cu.
+# Tile side of multiply_adds.cu; threads of a block there and in scaled_sums.cu.
 TILE, THREADS = 64, 256
 
 # Constants of scaled_sums.cu.

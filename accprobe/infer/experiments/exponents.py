@@ -131,7 +131,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         if same:
             note = "these give the same bits on every operand that can be made"
             return draft.change("sum", min_exponent=same[0]), {"min_exponent": Finding.among(same, evidence, note)}
-        note = "the smallest sums are not those of any floor"
+        note = "no floor explains the smallest sums"
         return draft, {"min_exponent": Finding(None, "undetermined", note=note, evidence=evidence)}
     most = next((level for level in range(min(lowest) + f, max(lowest) + f + 1) if not explains(level + 1)), None)
     note = "no input reaches below it: smaller bits are not made, or do not show in the result"
@@ -165,7 +165,7 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, 
 
 
 def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> Iterator[LeafValues]:
-    """Return rows with two products whose last bits are 2^i, whose sum is 2^q and each of which is about half of it."""
+    """Return rows with two products. Their last bits are 2^i, their sum is 2^q, and each is about half of it."""
     half = 1 << (q - 1 - i)
     if half.bit_length() > bench.inst.a.mantissa_bits + bench.inst.b.mantissa_bits + 2:
         return

@@ -18,7 +18,7 @@ from accprobe.operands.request import Request
 
 
 def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """Infer the model of an integer instruction, of which the draft is one sum.
+    """Infer the model of an integer instruction from a draft of one sum.
 
     If sums wrap, every order gives the same bits, so the tree is written as one sum. If they saturate, C = the largest integer
     with +1 on leaf i and -1 on leaf j loses one exactly if i is added before j.

@@ -5,7 +5,7 @@ that it is lost beside M. The unit survives if the pair has cancelled before the
 pair. Here each triple of leaves is probed in its three arrangements: a sum with many alignment bits keeps the unit beside M,
 although its rounded result would not. In both cases "i and j meet before l" is observed as: the unit survives on l, and on
 neither i nor j. Three equal results mean that the three leaves meet in one fused sum. Triples with a common pivot are enough:
-they place every leaf on the path from the pivot to the root and group the other leaves; each group is then sorted likewise.
+they place every leaf on the path from the pivot to the root, and group the other leaves. Each group is then sorted likewise.
 
 Inner sums may have a wider format than D: ordinary instructions keep f32 until the end, and convert to f16 in a separate step.
 Let two products exceed f16's largest number, and cancel in a later sum than the one that adds the first of them. Then the small

@@ -128,10 +128,9 @@ def tiny_blocks(bench: Workbench, lowest: int) -> Request:
 
 
 def subnormal_scales(bench: Workbench, f: int) -> Request:
-    """Return products that cancel, of a subnormal scale, and C about the last bit that f bits below the scales' exponents
-    leave.
+    """Return products with a subnormal scale that cancel, and C about the last of f bits below the exponents of the scales.
 
-    These exponents are that of the smallest normal scale or those of the subnormal ones.
+    A subnormal scale may count with its own exponent, or with the exponent of the smallest normal scale.
     """
     fmt, rows = bench.inst.scale, list[_ScaledRow]()
     if fmt is None or not fmt.mantissa_bits:

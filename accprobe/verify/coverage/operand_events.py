@@ -1,5 +1,7 @@
-"""Events of operands, whatever the model is: classes of A, B and C beside one another, and of block scales; of a sparse A, each
-metadata code at each group, and each class of numbers at each position that is left out.
+"""Events of operands, whatever the model is.
+
+They are classes of A, B and C beside one another, and classes of block scales. For a sparse A they are also each metadata code
+at each group, and each class of numbers at each position that is left out.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Mutations:
         some.b[:] = np.where(there, some.b[rows, source], some.b)
 
     def _use_one_sum(self, some: Request) -> None:
-        """Put the terms of one sum on those of another or the same, and zero elsewhere: its events reach the result."""
+        """Put the terms of one sum in the places of another or the same, and zero elsewhere: its events reach the result."""
         (ks, _), (others, has_addend) = (self._sums[i] for i in self._rng.integers(0, len(self._sums), 2))
         if self._rng.integers(0, 2):
             ks = others

@@ -171,8 +171,9 @@ def _band_names(shared: range) -> list[str]:
 class SumCodes:
     """The codes of `sum_families` for n dot products.
 
-    top: exponent of the leading bit of the sum; carry: by how much it exceeds that of the largest term. kept: the sum in units
-    of the result's last bit; rounded: position in ROUNDED of the rest; near: whether that is near half, below or above.
+    top: exponent of the leading bit of the sum. carry: how far the largest term's exponent is below `top`. kept: the sum in
+    units of the result's last bit. rounded: position in ROUNDED of the rest. near: whether the rest is near half, below or
+    above.
     """
 
     def __init__(self, sums: Sums, bound: SumRange) -> None:

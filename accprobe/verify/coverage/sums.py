@@ -134,7 +134,7 @@ def _leads(values: Floats) -> Alignments:
 class ScaledGroups:
     """The groups of a sum. ks: [groups, products of each]; products are integers in units of the smallest product.
 
-    carry: bits by which the sum of a group can exceed its largest product; depth: bits of the largest product that can cancel;
+    carry: bits by which the sum of a group can exceed its largest product. depth: bits of the largest product that can cancel.
     leads: number of possible exponents of a group's sum.
     """
 
