@@ -10,11 +10,9 @@ Models: Llama of bf16 and of f32 (4 layers, hidden 2048), Mixtral, Mamba, two FP
 drawn on the CPU with one seed.
 Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
 Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 7, 4, 5 (the first compiles); allow_tf32 11;
-torch.compile 30; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 5; fp8 batch 0.3; overhead 20. On twelve
-hosts recording took 2.8, 2.8, 4.5, 3.3, 3.1, 3.2, 2.9, 3.1, 3.2, 3.1, 2.9 and 3.0 times the eager run of 1,024 tokens (7.1,
-4.9, 3.4, 4.5, 3.2, 3.5, 4.0, 3.0, 3.7, 3.7, 3.6 and 3.2 ms; torch's own empty mode that sees each operation took 1.8 to 2.0
-times on six of them). Of 16,384 tokens it took 2.4 times, and 1.4 since the kernel reads rows of tensors with strides by words.
-The fifth had an H100.
+torch.compile 30; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 5; fp8 batch 0.3; overhead 20.
+Recording took 2.8 to 3.3 times the eager run of 1,024 tokens (3.0 to 7.1 ms) on eleven hosts and 4.5 times on one; torch's
+own empty mode, which sees each operation, took 1.8 to 2.0 times on six of them. Of 16,384 tokens recording took 1.4 times.
 A case that fails leaves its error there. Operands of origins without a verified cause are saved, at most 8 MB.
 """
 
