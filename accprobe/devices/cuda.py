@@ -38,7 +38,7 @@ class CudaDevice(Device):
     def __init__(self, index: int = 0) -> None:
         count, reason = driver.gpus()
         if count == 0:
-            raise DeviceError(f"cuda:{index} cannot be opened: {reason}; without a GPU, give --device cpu or sim:h100")
+            raise DeviceError(f"cuda:{index} cannot be opened: {reason}; --device sim:h100 needs no GPU")
         if index >= count:
             known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise DeviceError(f"there is no cuda:{index}; this machine has {known}")

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,8 @@ _NO_BITS = 8
 _PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
 _BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
 """Names of files that may contain device code, in a folder or a wheel."""
+_NUMBERS = count()
+"""Names of unpacked members: those of several wheels may wait to be read."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,7 @@ def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = [each for each in archive.infolist() if not each.is_dir() and _BINARIES.search(Path(each.filename).name)]
-            yield from _any(wheel, (_in_member(archive, member, unpacked / f"{i}", wheel) for i, member in enumerate(members)))
+            yield from _any(wheel, (_in_member(archive, member, unpacked / f"{next(_NUMBERS)}", wheel) for member in members))
     except zipfile.BadZipFile as e:
         raise AccprobeError(f"{wheel} is not a complete archive: {e}") from None
 

@@ -244,7 +244,9 @@ def read_trace(folder: Path) -> RecordedTrace:
             lines = _lines(file)
             header = _HEADER.validate_json(next(lines, b""))
             trace = RecordedTrace([], header.part, header.versions, complete=False)
-            for number, line in enumerate(lines, 2):
+            for number in count(2):
+                if not (line := next(lines, b"")):
+                    break
                 if line.startswith(b'{"end"'):
                     end = _END.validate_json(line)
                     _check_number(end.end, number - 2)

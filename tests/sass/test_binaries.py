@@ -210,6 +210,16 @@ def test_files_come_one_after_another_and_leave_nothing(cubins: dict[str, bytes]
         assert list((tmp_path / "unpacked").iterdir()) == []
 
 
+def test_members_of_two_wheels_wait_side_by_side(tmp_path: Path) -> None:
+    contents = [fatbin({"sm_89": letter * 64}) for letter in (b"a", b"b")]
+    wheels = [tmp_path / "a.whl", tmp_path / "b.whl"]
+    for path, content in zip(wheels, contents, strict=True):
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr("x.so", content)
+    files = [piece.file for found in find(wheels, tmp_path) for piece in found.pieces]
+    assert [file.read_bytes() for file in files] == contents
+
+
 def test_architecture_that_the_disassembler_does_not_know(cubins: dict[str, bytes], tmp_path: Path) -> None:
     """The others of the file are read all the same; alone it is an error."""
     unknown = bytearray(cubins["sm_90a"])

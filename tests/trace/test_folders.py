@@ -130,7 +130,7 @@ def test_a_made_up_trace_is_one_sentence(name: str, tmp_path: Path) -> None:
 
 RAW = {
     "deep JSON": (b"[" * 100_000 + b"\n", "recursion limit"),
-    "a long line": (b'"' + b"x" * MOST_LINE + b'"\n', "longer than"),
+    "a long line": (b'{"format": "accprobe trace", "version": 1}\n"' + b"x" * MOST_LINE + b'"\n', "line 2: longer than"),
     "nothing": (b"", "not a trace of accprobe"),
 }
 

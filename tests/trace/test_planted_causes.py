@@ -315,3 +315,17 @@ def test_a_program_that_fails_or_computes_nothing_is_one_sentence(function: Call
     with pytest.raises(AccprobeError, match=sentence):
         run_both(ProgramRun(function=function), ProgramRun(function=function))
     assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("torch.backends.cuda.matmul.allow_tf33", "there is no flag"),
+        ("allow_tf32", "there is no flag"),
+        ("torch.backends.cuda.matmul.allow_tf32", "allow_tf32 cannot be set to abc"),
+    ],
+)
+def test_a_flag_that_torch_refuses_is_one_sentence(flag: str, sentence: str) -> None:
+    one = ProgramRun(function=lambda: torch.ones(2) + 1, flags={flag: "abc"})
+    with pytest.raises(AccprobeError, match=sentence):
+        run_both(one, one)

@@ -79,12 +79,15 @@ def given_flags(options: Options, operands: str) -> dict[str, OptionValue]:
 
 @contextmanager
 def attributes_set(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes of objects inside, and restore them."""
+    """Set attributes of objects inside, and restore them. Raises AccprobeError if an object refuses a value."""
     before = []
     try:
         for holder, name, value in values:
             before.append((holder, name, getattr(holder, name)))
-            setattr(holder, name, value)
+            try:
+                setattr(holder, name, value)
+            except Exception as e:
+                raise AccprobeError(f"{name} cannot be set to {value}: {e}") from None
         yield
     finally:
         for holder, name, value in reversed(before):
