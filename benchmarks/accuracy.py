@@ -53,7 +53,7 @@ ACCUMULATORS: dict[str, tuple[Accumulation, tuple[int | None, ...]]] = {
     "14 bits to nearest": (replace(QGMMA, step=NEAREST, pattern=(0,)), (None,)),
     "f32": (replace(QGMMA, step=multiply_add(), pattern=(0,)), (None,)),
 }
-"""What adds up, and after how many products it is promoted."""
+"""Accumulations and their promotion intervals."""
 
 KS = tuple(1 << i for i in range(7, 17))
 DATA = ("normal", "same-sign")
@@ -63,7 +63,7 @@ SCALED_K = 4096
 KEYS = tuple(1 << i for i in range(10, 17))
 
 ROWS, COLUMNS = 64, 4096
-"""Of the matrices whose roundings are told."""
+"""Shape of the matrices that are quantised."""
 
 LARGEST = tuple(10.0**i for i in range(1, 7))
 INTEGER_BLOCKS = {"tensor": 0, "row": COLUMNS, "1x128": 128}
@@ -71,7 +71,7 @@ INTEGER_BLOCKS = {"tensor": 0, "row": COLUMNS, "1x128": 128}
 
 
 def over_k(ks: tuple[int, ...] = KS, data: tuple[str, ...] = DATA) -> Iterator[Line]:
-    """An interval that is no shorter than K promotes nothing: its line is that of sums that are never promoted."""
+    """Yield the errors over K. An interval that is no shorter than K promotes nothing: its line repeats the unpromoted sum."""
     for name, (accumulation, intervals) in ACCUMULATORS.items():
         found = [summed(entry) for entry in entries(accumulation, BudgetRequest(ks=ks, intervals=intervals, data=data))]
         by_plan = {(each["data"], each["k"], each["promote_every"]): each for each in found}
@@ -113,7 +113,7 @@ def summed(entry: ErrorRow) -> Line:
 
 
 def scales() -> Iterator[Line]:
-    """Of A, and of the exact product of rounded operands."""
+    """Yield the quantisation errors of A, and of the exact product of rounded operands."""
     for entry in entries(QGMMA, BudgetRequest((SCALED_K,), (128,), data=("normal", "outliers"), scales=tuple(SHARINGS))):
         yield {
             "data": entry.data,
@@ -141,7 +141,7 @@ def as_integers(values: Singles, block: int) -> Floats:
 
 
 def outliers() -> Iterator[Line]:
-    """What all numbers but one lose, relative to their root mean square."""
+    """Yield the error of all numbers but one large one, relative to their root mean square."""
     for largest in LARGEST:
         values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), np.float32)
         values[0, 0] = largest

@@ -2,12 +2,12 @@
 
     python benchmarks/accuracy_gpu.py -o benchmarks/results/accuracy/h200-hardware.json
 
-Operands are those that `accprobe budget QGMMA` draws. All draws are multiplied at once, each row of A and of B repeated until D
-has --side rows and columns, so that cuBLASLt has tiles enough and splits no K. With scales of 1 D is the sum itself, in f32:
-use_fast_accum=True never promotes it, use_fast_accum=False every 128 products. Every word of D is held against the model
-measured on an H200, which accprobe's evaluator computes on the same GPU; errors are those of the hardware's words.
+`accprobe budget QGMMA` draws the operands. All draws are multiplied at once. Each row of A and of B is repeated until D has
+--side rows and columns, so that cuBLASLt has enough tiles and does not split K. With scales of 1, D is the sum itself, in f32.
+use_fast_accum=True never promotes it, use_fast_accum=False promotes it every 128 products. Every element of D is compared with
+the model measured on an H200, which accprobe's evaluator computes on the same GPU. Errors are errors of the hardware's results.
 
-Prints a line each; -o writes the same as JSON. Exit status 1 where a word differs. Needs a GPU, torch, cupy.
+Prints a line for each case; -o writes the same as JSON. Exit status 1: a result differs. Needs a GPU, torch, cupy.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/bounds.py --outputs 1e8 --seed 0 -o benchmarks/results/bounds/0.json
 
-Each call takes an arithmetic of every distinct float chain that a recorded report or a published chip has, and draws K,
-promotion, split K and the format of the result; operands are of one of the kinds in tests/support/adversarial.py. All from
---seed. Computed by the evaluator, compared with the exact sum in float64, whose own error is allowed for. Prints for each
-arithmetic the largest error over its bound; -o keeps them. Exits 1 where an element exceeds its bound.
+Each call takes the arithmetic of every distinct float chain in the recorded reports and the published models. It draws K,
+promotion, split-K and the format of the result from --seed. Operands are of one of the kinds in tests/support/adversarial.py.
+The evaluator's results are compared with exact sums in float64, with an allowance for the error of float64. Prints for each
+arithmetic the largest error divided by its bound; -o keeps them. Exit status 1: an element exceeds its bound.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ KS = (32, 64, 96, 128, 256)
 OUTS = (None, "bf16", "f16", "f32")
 
 SMALL_SIDE = 64
-"""Of products whose sums numpy computes one after the other, in integers of several words."""
+"""Side of products whose sums numpy computes one after the other, in integers of several words."""
 
 
 @dataclass
 class Seen:
-    """Of one arithmetic. largest: error over its bound, by kind of operands; unbounded: outputs whose sums may be too large."""
+    """Results of one arithmetic. largest: error over its bound, by kind of operands. unbounded: outputs that may overflow."""
 
     outputs: int = 0
     exceeding: int = 0
@@ -53,7 +53,7 @@ class Seen:
 
 
 def plan(sums: DotModel, a: Format, b: Format, rng: Generator) -> ProductModel:
-    """Of any K, promotion, split and result."""
+    """Return a plan with a random K, promotion, split-K and result format."""
     k, pattern = int(rng.choice(KS)), tuple(range(sums.products))
     k -= int(rng.integers(0, 2)) * int(rng.integers(0, sums.products))
     chain = sums.root.arithmetic.result

@@ -1,5 +1,5 @@
-// What the units reach that the evaluators live on: each kernel does `rounds` * 128 instructions of one kind a thread; `products`,
-// as many multiply-adds of 8 rows and 8 columns, and half as many comparisons of exponents, all of them in registers.
+// Peak rates of the units that the evaluators use. Each kernel executes `rounds` * 128 instructions of one kind in each thread.
+// `products` executes as many multiply-adds of 8 rows and 8 columns, and half as many comparisons of exponents, in registers.
 constexpr int CHAINS = 8;
 
 template <class Step> __device__ void chains(float* out, int rounds, Step step) {

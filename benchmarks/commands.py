@@ -3,9 +3,9 @@
     python benchmarks/commands.py [--device cuda:0] [--repeat N] [-o FILE]
 
 Without a device: commands that need no GPU. With one: `accprobe run` on it, first with an empty cubin cache, then with that
-cache warm, and `accprobe gemm` of large products, every output of which is proved. Prints one line a command: the best wall
-time, the limit, and their ratio (below 1 is within); -o writes the same as JSON. Exit status 1 where a command is slower than
-its limit.
+cache warm, and `accprobe gemm` of large products. All outputs of these products are verified. Prints one line for each command:
+the best wall time, the limit, and their ratio (below 1 is within); -o writes the same as JSON. Exit status 1: a command is
+slower than its limit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def result(command: str, state: str, times: list[float], limit: float) -> dict[s
 
 
 def host(device: str | None) -> dict[str, object]:
-    """What it ran on, without the machine's name."""
+    """Return facts about the machine, without its name."""
     facts: dict[str, object] = {"cpu_cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0]}
     if device:
         from accprobe.devices import open_device
@@ -84,7 +84,7 @@ def host(device: str | None) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", metavar="cuda:N", help="measure `accprobe run` on this GPU")
-    parser.add_argument("--repeat", type=int, metavar="N", help="runs of each, of which the best counts (3; 1 on a GPU)")
+    parser.add_argument("--repeat", type=int, metavar="N", help="runs of each; the best counts (3; 1 on a GPU)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the results as JSON too")
     options = parser.parse_args()
     repeat = options.repeat or (1 if options.device else 3)

@@ -2,12 +2,12 @@
 
     python benchmarks/evaluators.py [--repeat N] [-o FILE]
 
-For each instruction the same matrix product, a chain of it along K = 1024, C = 0, of standard-normal operands, goes through
-numpy, through tiles, on one core and on all, and, where they are installed and have a model of it, through mmaemu and MMA-Sim
-(both PyPI). Every answer is compared with numpy's.
-Prints one line each: the best rate, the ratio to numpy's in this run, and outputs that differ; -o writes the same as JSON. On
-one core it is the processor's time that counts, since others may use a shared machine. Exit status 1 where tiles are slower on
-one core than their limit, or differ.
+For each instruction, every evaluator computes the same matrix product: a chain along K = 1024, C = 0, standard-normal operands.
+The evaluators are numpy, tiles on one core, and tiles on all cores. mmaemu and MMA-Sim (both PyPI) follow if they are installed
+and have a model of the instruction. Every result is compared with numpy's.
+Prints one line each: the best rate, the ratio to numpy's rate in this run, and outputs that differ; -o writes the same as JSON.
+On one core processor time counts, since others may use a shared machine. Exit status 1: tiles on one core are slower than their
+limit, or differ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SLOW = 0.5
 """Seconds of a run after which there is no other."""
 
 SLOW_COLUMNS = 8
-"""Of the product that MMA-Sim gets: so many columns, and as many rows as the instruction has."""
+"""Columns of the product that MMA-Sim gets. It has as many rows as the instruction."""
 
 CASES = {
     "wgmma.m64n8k32.f32.e4m3.e4m3": CHAIN,
@@ -100,12 +100,12 @@ def own(inst: Instruction, model: DotModel, a: np.ndarray, b: np.ndarray) -> Ite
 
 
 def counts() -> list[int]:
-    """Of cores: one, and all."""
+    """Return the numbers of cores to use: one, and all."""
     return sorted({1, len(os.sched_getaffinity(0))})
 
 
 def peers(inst: Instruction, a: np.ndarray, b: np.ndarray) -> Iterator[Way]:
-    """What mmaemu and MMA-Sim have of the instruction; nothing where they are not installed."""
+    """Yield the evaluators of mmaemu and MMA-Sim that are installed and have a model of the instruction."""
     if inst.family is not families.WGMMA or inst.is_integer:
         return
     try:
@@ -180,7 +180,7 @@ def measured(inst: Instruction, repeat: int) -> Iterator[dict[str, object]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=20, metavar="N", help="runs of each, of which the best counts (20)")
+    parser.add_argument("--repeat", type=int, default=20, metavar="N", help="runs of each; the best counts (20)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the results as JSON too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

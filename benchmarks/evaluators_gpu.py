@@ -2,16 +2,16 @@
 
     python benchmarks/evaluators_gpu.py [--device N] [--dots 1e10] [-o FILE]
 
-Ceilings: fused multiply-adds of float32 and float64 and integer instructions (LOP3) a second, of all threads; and products
-whose operands lie in registers, a multiply-add and half a comparison of exponents each.
-Chains: a matrix product of 8192 x 8192 x 4096 by the evaluator, once more where matrix units can seek the exponents, and, of
-QGMMA and where it is installed, by mmaemu's `accumulate` (PyPI) on the same operands; the results are compared with each other,
-and some with the CPU's evaluator.
-Dots: 16384 x 16384 dot products of one instruction, with C, by the evaluator alone; and `verify`, which also draws the
-operands, runs the hardware and compares: the dot products a second of that.
+Ceilings: fused multiply-adds of float32 and float64 and integer instructions (LOP3) per second, of all threads. Also products
+with operands in registers, each a multiply-add and half a comparison of exponents.
+Chains: a matrix product of 8192 x 8192 x 4096 by the evaluator, and once more if matrix units can find the exponents. For QGMMA
+also mmaemu's `accumulate` (PyPI) on the same operands, if it is installed. The results are compared with each other, and some
+with the CPU's evaluator.
+Dots: 16384 x 16384 dot products of one instruction, with C, by the evaluator alone. Then the dot products per second of
+`verify`, which also draws the operands, runs the hardware and compares.
 
-Prints a line each; -o writes the same as JSON. Exit status 1 where something differs, QGMMA is not faster than mmaemu was, or
-a model is slower than the limit of all in both ways.
+Prints a line each; -o writes the same as JSON. Exit status 1: something differs, QGMMA is not faster than mmaemu was, or a
+model is slower than the common limit in both ways.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PEER = 6.6e12
 """Multiply-accumulates a second of mmaemu 0.1.0 on an H200."""
 
 LIMIT = 1e12
-"""Of any model."""
+"""Minimum rate of every model, in multiply-accumulates per second."""
 
 SIDE, DEPTH = 8192, 4096
 DOTS_SIDE = 16384
@@ -206,7 +206,7 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
 
 
 def failures(results: dict[str, Any]) -> list[str]:
-    """What is not as it should be, a sentence each."""
+    """Return a sentence for each failed expectation."""
     ways = ("chains", "dots", "on_matrix_units")
     found = [f"{row['instruction']}: {row['differ']} differ" for way in ways for row in results[way] if row["differ"]]
     found += [f"{row['instruction']}: {row['mismatches']} mismatches" for row in results["verified"] if row["mismatches"]]

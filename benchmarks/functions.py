@@ -85,9 +85,7 @@ def failed(result: dict[str, object]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--repeat", type=int, default=5, metavar="N", help="runs of each prediction, of which the best counts (5)"
-    )
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each prediction; the best counts (5)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the results as JSON too")
     options = parser.parse_args()
     share_cores(sys.maxsize)

@@ -2,12 +2,13 @@
 
     python benchmarks/health_gpu.py [--device N] [--seconds 5] [--unit fp8]… [--chains 2,4,8] [--planted] [-o FILE]
 
-Each unit: a matrix product of 8192 x 8192 x 8192 by torch (float8 by `_scaled_mm`, int8 by `_int_mm`) and the check's chains,
-in turns; operations a second of both (two a product), results compared a minute, words that differ, and the power that both
-draw. A sparse unit's product is the dense one of its format, and its operations have those that it leaves out. --chains:
-lengths of a chain to try. --planted: a kernel that errs in one cell of one SM for one pair of operands in about 65,536, until
-it is found, named and shrunk. Prints a line each; -o writes the same as JSON. Exit status 1 where a word differs that must not,
-a unit reaches less than SHARE of the GEMM, or a planted error is not found within a minute.
+For each unit, torch computes a matrix product of 8192 x 8192 x 8192 (float8 by `_scaled_mm`, int8 by `_int_mm`), in turns with
+the check's chains. The output has the operations per second of both (two a product), the results compared per minute, the
+mismatches, and the power of both. A sparse unit is compared with the dense product of its format. Its operations include the
+ones that it skips.
+--chains: lengths of a chain to try. --planted: a kernel that errs in one element of one SM for one pair of operands in about
+65,536, until it is found, named and shrunk. Prints a line each; -o writes the same as JSON. Exit status 1: an unexpected
+mismatch, a unit below SHARE of the GEMM, or a planted error that is not found within a minute.
 """
 
 from __future__ import annotations

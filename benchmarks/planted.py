@@ -2,10 +2,10 @@
 
     python benchmarks/planted.py --seeds 0-299 --jobs 16 -o benchmarks/results/planted/0-299.jsonl
 
-What a seed plants is drawn in tests/support/drawn_plants.py; how it is judged, against answers computed without accprobe's
-evaluators, stands in tests/support/judge.py. Each device has a process of its own; one that crashes, or takes more than
---limit seconds of CPU time, is counted as such. Prints every seed that is not as it should be, and a table, a line a kind; -o
-writes one line of JSON a device, as each is done. Exits 1 where a row is confirmed and wrong or a finding is exact and false.
+tests/support/drawn_plants.py draws the arithmetic or fault of a seed. tests/support/judge.py judges the report by results that
+are computed without accprobe's evaluators. Each device has its own process. A process that crashes, or takes more than --limit
+seconds of CPU time, is counted as such. Prints every unexpected seed, and a table with a line for each kind; -o writes one line
+of JSON for each device as soon as it is done. Exit status 1: a row is confirmed and wrong, or a finding is exact and false.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def table(judgements: list[Judgement]) -> Iterator[str]:
 
 
 def told(judgement: Judgement) -> Iterator[str]:
-    """What is not as it should be."""
+    """Yield each unexpected outcome of a seed."""
     at = f"seed {judgement.seed}, {judgement.kind}, {judgement.instruction}"
     if judgement.verdict in ("wrong", "crashed", "too late"):
         yield f"{at}: {judgement.verdict}; {judgement.reason or f'{judgement.contradicted} of {judgement.fresh} fresh answers'}"

@@ -5,9 +5,9 @@
     python benchmarks/sass.py sgl_kernel-*.whl --from "sgl-kernel 0.3.21" --every 16 -o benchmarks/results/sass.json
 
 --every N takes a sample of the cubins, every Nth by size from the largest on. Both use all cores. CPU time counts all
-processes, user and system; the ratio is of CPU time, which other work on the machine changes least. Memory is that of the
-command and all that it starts, added up five times a second. Prints one line; -o adds the same as JSON, in place of an earlier
-result of that command and state. Exit status 1 where it takes longer or more than its limits.
+processes, user and system. The ratio is of CPU time, which other work on the machine changes least. Memory is the sum over the
+command and all processes that it starts, five times a second. Prints one line; -o adds the same as JSON, in place of an earlier
+result of that command and state. Exit status 1: it takes longer, or more memory, than its limits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def extract(file: Path, folder: Path, every: int) -> Path:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What it returns, its seconds, and CPU seconds of the processes that it starts."""
+    """Return its result, its seconds, and the CPU seconds of the processes that it starts."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = work()
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -78,7 +78,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 def disassemble(folder: Path) -> None:
-    """What is compared with: the disassembler alone, its output thrown away."""
+    """Run the disassembler alone, without its output, for comparison."""
     program = toolchain.find("nvdisasm")
 
     def one(path: Path) -> None:
@@ -89,7 +89,7 @@ def disassemble(folder: Path) -> None:
 
 
 def read(target: Path) -> tuple[dict[str, Any], int]:
-    """What `accprobe sass` prints as JSON, and its peak memory in MiB."""
+    """Return the JSON that `accprobe sass` prints, and its peak memory in MiB."""
     command = [sys.executable, "-m", "accprobe", "sass", str(target), "--format", "json"]
     peak = 0
     with tempfile.TemporaryFile("w+", encoding="utf-8") as text, subprocess.Popen(command, stdout=text) as running:

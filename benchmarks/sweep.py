@@ -2,9 +2,9 @@
 
     python benchmarks/sweep.py --device cuda:0 [-o FILE]
 
-Sweeps fp8 configurations, first with an empty cache of compiled kernels, then with that cache warm; the difference is the part
-that compiling takes. Seconds are those of the whole command, divided by its configurations. Exit status 1 where they are over
-the limit.
+Sweeps fp8 configurations, first with an empty cache of compiled kernels, then with that cache warm. The difference is the time
+to compile. Seconds are the time of the whole command divided by the number of configurations. Exit status 1: they are over the
+limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DTYPES, BLOCK_KS, WARPS = ("e4m3", "e5m2"), (32, 64, 128, 256, 512), (2, 4, 8)
 
 
 def measure(device: str) -> list[dict[str, object]]:
-    """The two results, in the form of those of `commands.py`."""
+    """Return the two results, in the form that `commands.py` uses."""
     count = len(DTYPES) * len(BLOCK_KS) * len(WARPS)
     lists = (",".join(map(str, each)) for each in (DTYPES, BLOCK_KS, WARPS))
     arguments = "sweep --device {} --dtype {} --block-k {} --num-warps {}".format(device, *lists)

@@ -1,7 +1,7 @@
 """Dot products of a few terms at chosen places of the summation tree: draw and probe them, and compare them with a model.
 
-Most are X + y - X. The remainder of y shows which bits a sum keeps beside X and how it rounds, wherever X, y and -X lie: in one
-fused sum, in successive sums, in chunks or in slices. Others have random terms at the same places.
+Most are X + y - X. The remainder of y shows which bits a sum keeps beside X and how it rounds. X, y and -X lie in one fused
+sum, in successive sums, in chunks or in slices. Others have random terms at the same places.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DEEPEST = 45
 OVERFLOWING_PAIRS = 4
 # Maximum number of chains that are probed, chosen at random.
 MOST_CHAINS = 64
-# Dot products with y in a given chain. In so many of them X and -X lie in other chains, -X in one that is added later, whether
-# partial sums are added from the first or from the last.
+# Dot products with y in a given chain. In ACROSS of them X and -X lie in other chains. -X lies in the chain that is added
+# later, whether partial sums are added from the first or from the last.
 DOTS_OF_CHAIN, ACROSS = 32, 24
 
 # The k of each fused sum of some chains.
@@ -195,9 +195,9 @@ def exchanged_probes(spec: Spec, chains: Chains, n: int, seed: int) -> SparseDot
 def tie_probes(spec: Spec, plan: ProductModel, chains: Chains, n: int, seed: int) -> SparseDots:
     """Return n dot products near a tie of D, with all terms in the last fused sum of a chain.
 
-    In a narrow D, nothing else shows the last bit of a sum that carried: the next sum truncates it when it aligns the running
-    sum, and D rounds it off unless it decides a tie. The terms are X, two X or four X, half a unit in the last place of D in
-    most, and y near the last bit of the sum.
+    In a narrow D, nothing else shows the last bit of a sum that carried. The next sum truncates it when it aligns the running
+    sum. D rounds it off unless it decides a tie. The terms are X, two X or four X, in most dot products half a unit in the
+    last place of D, and y near the last bit of the sum.
     """
     rng = np.random.default_rng(seed)
     low, high = product_exponents(spec)

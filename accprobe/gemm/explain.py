@@ -50,7 +50,7 @@ SURVIVORS, FINALISTS = 256, 4
 MOST_SHOWN = 8
 # The search ends at a plan that leaves at most one of so many elements unexplained.
 HARDLY_ANY = 1 << 10
-# Operands of which exact sums are computed.
+# Number of operands for which exact sums are computed.
 EXACT_OPERANDS = 1 << 24
 
 
@@ -185,8 +185,9 @@ def _rows(results: Sequence[Bits], most: int) -> Ints:
 
 
 def _most_sensitive_first(spec: Spec, a: Bits, b: Bits) -> Ints:
-    """Return rows and columns [n, 2] of elements: in turn one whose exact sum is near a tie, a random one, one near a number of
-    D's format, and a random one.
+    """Return rows and columns [n, 2] of elements, four kinds in turn.
+
+    The kinds are an exact sum near a tie, a random element, an exact sum near a number of D's format, and a random element.
     """
     most = max(1, EXACT_OPERANDS // spec.k)
     rows, columns = (np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(np.int64)) for x in (a, b))

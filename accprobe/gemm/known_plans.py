@@ -219,7 +219,7 @@ def merges(count: int, inner: Format) -> Iterator[Merged]:
 
 
 def steps_to_try(specs: Sequence[Spec]) -> list[KnownStep]:
-    """Return fused sums that can give D: chains in the operands' format, then those of instructions, then other chains."""
+    """Return fused sums that can give D: chains in the operands' format, then sums of instructions, then other chains."""
     found: list[KnownStep] = []
     for spec in specs:
         named = [("integers", integer_step(1))] if spec.a.is_integer else [*_instruction_steps(spec), *_chains(spec)]
@@ -286,7 +286,7 @@ class SampledPlans:
         return found
 
     def _compute(self, chunks: Sequence[range]) -> None:
-        """Compute the chunks that are not known yet, those of one length together."""
+        """Compute the chunks that are not known yet, all of one length together."""
         new = sorted({chunk for chunk in chunks if chunk not in self._known}, key=lambda ks: (len(ks), ks.start))
         spec, step = self._step.spec, self._step.model
         pattern = tuple(range(step.products))

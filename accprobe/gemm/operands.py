@@ -25,7 +25,7 @@ ANY_SIGNIFICAND = 0
 SUBNORMAL = 0.1
 # Share of ties among words that are wider than their format.
 TIES = 0.25
-# Limit of the exponents of products on both sides of 0, beside those of the formats.
+# Limit of the exponents of products on both sides of 0, beside the limits of the formats.
 PRODUCT_REACH = 60
 # Largest exponent of a product whose partial sum fits f16.
 MAX_EXPONENT = 14

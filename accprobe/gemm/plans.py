@@ -48,7 +48,7 @@ from accprobe.report.names import named_models
 SOURCES = ("h200", *(f"{published.SIM}{name}" for name in published.CHIPS))
 ROUNDINGS: tuple[Rounding, ...] = ("RZ", "RNE")
 EITHER: tuple[Subnormals, ...] = ("flushed", "kept")
-# The arithmetic that is varied if no known instruction fits. All fields but the bits are those of most units.
+# The arithmetic that is varied if no known instruction fits. All fields but the bits have the values that most units have.
 HOPPER = FloatArithmetic(FORMATS["f32"], 23, "RZ", 25, underflow_sign="positive")
 
 

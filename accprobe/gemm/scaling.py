@@ -1,4 +1,4 @@
-"""Infer how scales are applied: to the sum of which block, in which order, with which rounding, or to the operands."""
+"""Infer how scales are applied: to the operands or to the sums of blocks, in which order, and with which rounding."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
     return ""
 
 
-# How scales may be rounded before they are applied: to bf16, or to powers of two, as those of MX blocks are.
+# How scales may be rounded before they are applied: to bf16, or to powers of two like scales of MX blocks.
 ROUNDED_SCALES: Mapping[str, Callable[[Singles], Singles]] = {
     "bf16": lambda x: FORMATS["bf16"].values(nearest_patterns(FORMATS["bf16"], x)).astype(np.float32),
     "powers of two, upward": lambda x: np.exp2(np.ceil(np.log2(x))),

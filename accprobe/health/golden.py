@@ -72,10 +72,11 @@ TRIES = 8
 
 @dataclass(eq=False)
 class _Source:
-    """A source of sets: a kind of random operands, or, if that is None, the operands made for events of this `place`.
+    """A source of sets. kind: of random operands; None: operands made for events of this `place`.
 
-    cost: the estimated milliseconds of its next set: the intended computing time, or TIMES_PREPARED times the preparation of
-    the last set where that is more; for a covering set, times the number of these sets. spent: milliseconds of all its sets.
+    cost: the estimated milliseconds of its next set. It is the intended computing time, or TIMES_PREPARED times the preparation
+    of the last set if that is more. The cost of a covering set is multiplied by the number of these sets.
+    spent: milliseconds of all its sets.
     """
 
     kind: OperandKind | None
@@ -107,7 +108,7 @@ class _Program:
 
 
 class _Set:
-    """The memory of one set of operands and of its results. every_metadata, every_stored: for a sparse A, those of `layouts`.
+    """The memory of one set of operands and of its results. every_metadata, every_stored: for a sparse A, from `layouts`.
     metadata [METADATA_LINES, chain, K / group], stored [METADATA_LINES, chain * K / 2]: the places of each row's products.
     """
 
@@ -269,8 +270,9 @@ class GoldenBench:
             words[some] = found
 
     def _chains(self, operands: Any, program: _Program) -> Any:
-        """Return the operands of the chains that begin at each step, [steps * lines, chain * K], from those of the steps,
-        [steps * lines, K].
+        """Return the operands of the chains that begin at each step, [steps * lines, chain * K].
+
+        operands: of the steps, [steps * lines, K].
         """
         steps = operands.reshape(program.shape.steps, -1, operands.shape[1])
         in_order = steps[program.steps].transpose(0, 2, 1, 3)

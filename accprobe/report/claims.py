@@ -103,7 +103,7 @@ class Claim(StrictRecord):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the words that globs match, the name first; they identify the claim among those of its kind."""
+        """Return the words that globs match, the name first. They identify the claim among claims of its kind."""
         return (self.name,)
 
     @property

@@ -160,7 +160,7 @@ def _unknown_claim(claims: Iterable[AnyClaim], source: str, word: str) -> Unknow
     name = word.partition(" ")[0]
     nouns = " or ".join(dict.fromkeys(one.kind for one in every)) or "claim"
     if alike := [" ".join(one.words) for one in every if name != word and one.matches(name)]:
-        meant = f"`accprobe show {source} '{name}'` lists those of that name; {nearest(word, alike)}"
+        meant = f"`accprobe show {source} '{name}'` lists all of that name; {nearest(word, alike)}"
     else:
         meant = _near(name, {one.name: one.opcodes for one in every})
     return UnknownName(f"{source} has no {nouns} '{word}'; {meant}")
@@ -284,8 +284,10 @@ def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence
 
 
 def _default(found: Sequence[Instruction]) -> Instruction:
-    """Return the instruction to use of several: the first, in the order of the catalog, that is dense, has an f32 result, C in
-    the same format, no block scales, and A and B of one format and in memory; of those with its operands, the largest K.
+    """Return the instruction to use among several that a word matches.
+
+    Preferred, in this order: an f32 result, C in the format of D, dense, no block scales, A in memory, A and B in one format.
+    Then the first in the order of the catalog, with the largest K among those with its operands.
     """
 
     def unusual(inst: Instruction) -> tuple[bool, ...]:

@@ -49,8 +49,10 @@ class Overflow(StrictRecord):
 
 
 class Profile(StrictRecord):
-    """Executions of matrix opcodes that the profiler counted in one launch for M = N = K = size, and the expected ones: how
-    often the opcode occurs in the cubin, times blocks along K, programs and warps.
+    """Executions of matrix opcodes in one launch for M = N = K = size.
+
+    executed: counted by the profiler. expected: occurrences of the opcode in the cubin, times blocks along K, programs and
+    warps.
     """
 
     size: int

@@ -135,8 +135,8 @@ def settle(log: QueryLog, seed: int = 0, counterexamples: Sequence[Exchange] = (
     """Infer an instruction and falsify the alternatives of its model.
 
     counterexamples: dot products that the model has to explain too. If any result contradicts the model, the inference is
-    repeated with that result; not on an unstable device, not after the budget of the search is spent, and not if it ends with
-    the same model.
+    repeated with that result. It is not repeated on an unstable device, after the budget of the search is spent, or if it
+    ended with the same model.
     """
     known, contradicted = list(counterexamples), None
     for again in range(RECONSIDERED + 1):
@@ -243,7 +243,7 @@ def with_status(row: Row) -> Row:
 def with_device_status(row: Row, device: Device) -> Row:
     """Return the row as the report has it: `simulated` on a simulated device; its reason says what else prevents confirmation.
 
-    A feature that no public result of the real chip determines is undetermined, even if that of the simulation was found.
+    A feature that no public result of the real chip determines is undetermined, even if it was found for the simulation.
     """
     if device.kind != "simulated":
         return row
@@ -253,7 +253,7 @@ def with_device_status(row: Row, device: Device) -> Row:
 
 
 def _suggested(finding: Finding) -> Finding:
-    """Return the finding without a claim: its candidates are those of models near a wrong one, so another may be true."""
+    """Return the finding without a claim. Its candidates come from models near a wrong one, so another value may be true."""
     if finding.candidates:
         return replace(finding, bound="suggested", candidates=(), note="")
     return replace(finding, bound="suggested") if finding.bound in ("exact", "at_least") else finding

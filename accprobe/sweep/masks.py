@@ -1,5 +1,6 @@
-"""Masks of low bits, the number of elements that they change, and the effective bits that follow; the operands of a sweep:
-standard-normal ones, as in the publication, and full-width ones, whose partial sums need all bits of f32.
+"""Masks of low bits, the number of elements that they change, and the effective bits that follow.
+
+The operands of a sweep are standard-normal, as in the publication, or full-width: their partial sums need all bits of f32.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elem
 
     counts, control: by mask, the changed elements of the results, and of the exact sums of the same operands. The value is
     exact if the largest mask that changes no result changes the control. If every mask changes the results, it is exact if the
-    mask of one bit changes at least half of the `elements` of the control: of sums that need more bits than f32 has, half end
-    in a 1.
+    mask of one bit changes at least half of the `elements` of the control. If sums need more bits than f32 has, half of them
+    end in a 1.
     """
     cut = unnoticed(counts)
     seen = control[cut] > 0 if cut else 2 * control[1] >= elements

@@ -1,4 +1,4 @@
-"""Assertions on functions that multiply matrices, each of which probes the function, and on torch programs.
+"""Assertions on functions that multiply matrices, and on torch programs. The former probe the function.
 
 f: any function of a [M, K] and b [K, N] that returns d [M, N]. The AssertionError has the finding, its place, and for a
 function in a file the command for a closer look. A function that raises, or returns no [M, N] array of numbers, is an

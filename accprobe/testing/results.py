@@ -39,12 +39,12 @@ def assert_matmul_close(
     whose promotion and split-K are the defaults of promote_every and split_k. out: format of the results before a conversion to
     the format of `got`, which is the default. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with
     promote_every=128, [M, K/128] and [K/128, N] or [K/128, N/128]. false_alarms: share of correct elements that may be
-    rejected: the bound is that of emulated results at this rate (accprobe/budget/error_check.py). any_order: the bound is the
-    worst case of any order of K, which rejects no correct element.
+    rejected; the bound follows from emulated results (accprobe/budget/error_check.py). any_order: the bound is the worst case
+    of any order of K, which rejects no correct element.
     Arrays are numpy's, with ml_dtypes' small floats, or torch tensors on any device.
 
-    Raises AssertionError with the element, its error in multiples of the bound and the likeliest cause; AccprobeError where
-    names, shapes or types do not fit, or there is no bound: NaN or infinite operands, sums that can overflow.
+    Raises AssertionError with the element, its error in multiples of the bound and the likeliest cause. Raises AccprobeError if
+    names, shapes or types do not fit, or if there is no bound: NaN or infinite operands, sums that can overflow.
     """
     __tracebackhide__ = True
     accumulation = of_named(like)

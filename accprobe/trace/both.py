@@ -138,8 +138,8 @@ def run_both(
     if found.equal and not all(found.operations):
         which = found.operations.index(0)
         raise AccprobeError(
-            f"no operation of side {'AB'[which]} was recorded: of code that {sides[which].run.backend} compiles, accprobe sees"
-            " Triton kernels, not C++ for a CPU; the results are equal; run on a GPU to compare the operations"
+            f"no operation of side {'AB'[which]} was recorded; the results are equal; accprobe sees Triton kernels that"
+            f" {sides[which].run.backend} compiles, not C++ for a CPU; use a GPU to compare the operations"
         )
     if not found.origins:
         return found

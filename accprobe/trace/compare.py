@@ -1,7 +1,7 @@
 """Compares two traces: aligns their operations, and finds each origin of a difference.
 
-An origin is an operation whose inputs are equal in both runs and whose output is not; or, where the runs execute different
-operations, the operations between the last equal values and the first value that differs. Operations whose inputs already
+An origin is an operation whose inputs are equal in both runs and whose output is not. If the runs execute different operations,
+an origin is the operations between the last equal values and the first value that differs. Operations whose inputs already
 differ are consequences, which are only counted.
 """
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from accprobe.trace.sides import OriginSide
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
-"""unmapped: the parts of an operation cannot be compared; only one: the other run does not have it; other call: it is in a
-block that differs, or returns a constant or a partial sum, which is compared where it is read.
+"""unmapped: the parts of an operation cannot be compared. only one: the other run does not have it. other call: it is in a
+block that differs, or returns a constant or a partial sum. Such a value is compared where it is read.
 """
 
 Kind = Literal[

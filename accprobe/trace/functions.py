@@ -22,7 +22,7 @@ from accprobe.trace.compare import Cause
 from accprobe.trace.sides import OriginSide, compared_parts
 
 MOST_WORDS, TOGETHER, SAMPLE = 1 << 24, 1 << 20, 1 << 13
-"""Words of an operand that are compared, those of them at a time, and those from which a function is recognised."""
+"""Numbers of words of an operand: to compare in all, to compare at a time, and to recognise a function from."""
 
 
 @dataclass(frozen=True)

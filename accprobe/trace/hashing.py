@@ -106,10 +106,11 @@ def lanes(tensor: Any) -> Any:
 
 @dataclass(slots=True)
 class _GpuHashes:
-    """Hashes on one GPU. sums: slots to which the kernel adds; values, kinds: by slot, what gets the hash, and of which layout.
+    """Hashes on one GPU. sums: slots to which the kernel adds. values, kinds: by slot, the value that gets the hash and the
+    kind of its layout.
 
-    waiting: values with the addresses, layouts and storages of tensors whose hashing is not started yet, as a reference to a
-    tensor would make autograd copy gradients; stream: on which they will be hashed; bytes: their size.
+    waiting: values, addresses, layouts and storages of tensors that are not hashed yet. It holds no tensors: a reference to a
+    tensor would make autograd copy gradients. stream: on which they will be hashed. bytes: their size.
     """
 
     kernel: HashKernel

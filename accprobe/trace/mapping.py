@@ -22,9 +22,11 @@ MAPPING_FORMS = "give batch=1:8, rows=16, token=last, shard=RANK/RANKS or shard=
 class Mapped:
     """The part of one run.
 
-    kind: "batch": the first of `size` equal parts of dimension 0; "rows": the first `size` rows of it; "token": the last place
-    along one dimension, a part for each dimension; "shard": slice `rank` of `size` equal ones along `dimension`, or a part for
-    each dimension where it is None.
+    kind:
+    - "batch": the first of `size` equal parts of dimension 0.
+    - "rows": the first `size` rows of dimension 0.
+    - "token": the last place along one dimension, a part for each dimension.
+    - "shard": slice `rank` of `size` equal ones along `dimension`. If that is None, a part for each dimension.
     """
 
     kind: str

@@ -136,7 +136,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @lru_cache(1 << 14)
 def _shared_text(name: str, module: str, phase: str, arguments: str, random: bool, flags: tuple[tuple[str, Any], ...]) -> str:
-    """Return the fields of an operation that other operations have too, such as those of the next step."""
+    """Return the fields of an operation that other operations have too, such as operations of the next step."""
     stored = {"module": module, "phase": phase, "arguments": arguments, "random": random, "flags": dict(flags)}
     return _encode({"name": name, **{key: value for key, value in stored.items() if value}})[1:-1]
 

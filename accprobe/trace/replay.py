@@ -57,7 +57,7 @@ def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
 class RecordedCall:
     """An operation and its arguments, tensors replaced by `Operand`s. results: copies of what it gave.
 
-    function: None where it may not be called, as that of another machine's trace.
+    function: None if it may not be called, such as in another machine's trace.
     """
 
     function: Any
@@ -88,7 +88,7 @@ class RecordedCall:
     def repeats(self, times: int = 3) -> bool:
         """Return whether the operation gives the recorded bits each time that it is called again.
 
-        Of an attention, only the first result counts: the state of the random generator, and padding, are undefined.
+        Only the first result of an attention counts: the state of the random generator, and padding, are undefined.
         """
         kept = self.results if schema_of(self.function).dropout is None else self.results[:1]
         return all(not any(count_differing(x, y.tensor) for x, y in zip(self(), kept, strict=False)) for _ in range(times))

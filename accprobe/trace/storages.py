@@ -1,7 +1,7 @@
 """Identity of the data of tensors: an id for the data of a storage between two writes, and its hashes.
 
 Hashes are kept until the storage is written to, so that weights are hashed once. A record of each storage is an attribute of
-torch's Python object of it: torch keeps that object as long as the storage, so another storage at its address has none.
+torch's Python object of it. torch keeps that object as long as the storage, so another storage at its address has none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Storages:
         """Its name in a storage; recorders that record at the same time have different ones."""
         self._values = count(1)
         self._layouts: dict[Any, MemoryLayout] = {}
-        """By offset, shape, strides and type, of which there are few."""
+        """By offset, shape, strides and type. There are few."""
         self.may_negate = False
         """True once a view was made whose bits are negated when they are read."""
         self._same: list[tuple[TensorValue, TensorValue]] = []

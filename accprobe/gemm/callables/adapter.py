@@ -168,7 +168,7 @@ class CallableAdapter:
             raise AccprobeError(f"{self.name} returns an array of {found.type}; accprobe has no such format")
         self.spec = replace(self.spec, out=found.fmt)
         patterns = self._patterns(result)
-        if all(map(np.array_equal, operands, first_operands(self.spec))):  # those of f16 results are smaller
+        if all(map(np.array_equal, operands, first_operands(self.spec))):  # operands for f16 results are smaller
             self.before.append(patterns)
 
     def check(self) -> None:

@@ -19,8 +19,8 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 ARRAYS = ("torch", "numpy", "jax")
 # A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
 PARTS = 8
-# Words and calls that are laid out together on the device, and the alignment of each call's part: 512 bytes or more, as that of
-# torch's own allocations.
+# Words and calls that are laid out together on the device, and the alignment of each call's part. torch aligns its own
+# allocations to 512 bytes or more.
 WINDOWS, TOGETHER, ALIGNED = 1 << 24, 256, 512
 # Least number of calls for which a CUDA graph saves time, and the number of its streams: one call fills a few cores.
 MANY_CALLS, STREAMS = 512, 16

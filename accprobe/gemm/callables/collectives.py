@@ -197,7 +197,7 @@ class Collective(CallableAdapter):
 def open_collective(name: str, request: ProductRequest, options: Options, device: str | None) -> Opened:
     """Open a collective: request.shape is (ranks, elements, ranks).
 
-    `first_operands` are reduced in several process groups; the results are compared as those of first calls.
+    `first_operands` are reduced in several process groups. The results are compared like results of first calls.
     """
     fmt, (m, n, k) = request.a or FORMATS["f32"], request.shape
     spec = Spec(1 if name.endswith("reduce_scatter") else m, n, k, fmt, fmt, fmt, a_exponent=0)

@@ -248,7 +248,7 @@ def _possible_sources(subject: RecordedCallable, there: ElementMask, row: int, c
         rows = _lines_read(subject, counted, of_a=True)[:, column]
     rows, columns = (np.where(lines < 0, np.arange(len(lines)), lines) for lines in (rows, columns))
     yield _Source(rows, columns, np.where(once == 0, NO_PARTNER, ks))
-    if rows[row] != row or columns[column] != column:  # the counts may be those of other lines
+    if rows[row] != row or columns[column] != column:  # the counts may belong to other lines
         yield _Source(rows, columns, ks)
     if spec.a_exponent is None:
         yield _Source(rows, columns, _partners(subject, rows, np.flatnonzero(there[:, column]), column))

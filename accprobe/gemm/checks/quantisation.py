@@ -22,7 +22,7 @@ from accprobe.gemm.operands import layout_of
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.operands.distributions import random_lines, times_power
 
-# Number of nonzero k, so that the error of quantisation is large beside that of the sums; rows and columns that are nonzero.
+# Number of nonzero k, few so that the quantisation error is large beside the error of the sums. Number of nonzero lines.
 NONZERO, PROBED_LINES = 32, 64
 # Exponents of lines, and of blocks of so many k, on both sides of 0: numbers far below the largest lose bits.
 OF_LINES, OF_BLOCKS, ALIKE = 3, 10, 16

@@ -82,7 +82,7 @@ def levels(order: Nested, parts: int) -> tuple[GroupLevel, ...]:
 
 
 class _Contracted(NamedTuple):
-    """inside: the order in each group, by position. order: that of the groups, by number."""
+    """inside: the order in each group, by position. order: the order of the groups, by number."""
 
     inside: Nested
     order: Nested

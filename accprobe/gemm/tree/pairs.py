@@ -86,7 +86,7 @@ class ProductPairs:
         of_a[j] = power(spec.a, each.large[0])
         of_b[np.searchsorted(numbers, of_unit[there]), units[there]] = power(spec.b, each.unit[1])
         of_b[:, i] = power(spec.b, each.large[1])
-        a, b = self._a, self._b  # whose other lines are those of calls before
+        a, b = self._a, self._b  # other lines keep the operands of earlier calls
         a[rows] = of_a
         a[np.repeat(rows, [len(window) for window in windows]), units] = power(spec.a, each.unit[0])
         a[rows, i] = power(spec.a, each.large[0])

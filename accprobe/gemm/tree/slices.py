@@ -7,7 +7,7 @@ additions.
 Slices that are added in an order that changes (atomics) are found from the sets of results of identical calls. X in one chain
 and -X in another absorb a unit of a third chain or let it survive. If the two chains belong to one slice, they cancel before
 that slice is added. Then the units of all other slices survive in every call. Otherwise the units of a third slice survive in
-some calls only, and those of these two slices never.
+some calls only, and the units of these two slices never survive.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def in_slices(subject: RecordedCallable, rows: Ints, columns: Ints, chains: Sequ
 
 
 def _are_of_one(subject: RecordedCallable, rows: Ints, columns: Ints, each: Units, firsts: Ints, one: int, other: int) -> bool:
-    """Return whether the units of some chain survive in every call, and those of each other chain always or never."""
+    """Return whether the units of each other chain survive always or never, and of at least one chain always."""
     spec = subject.spec
     if len(firsts) < 3:
         return False

@@ -233,7 +233,7 @@ def direction(chains: Sequence[FusedSums]) -> str:
 
 
 def _share(chain: FusedSums, place: Mapping[int, int]) -> str:
-    """Return which k a chain has if others lie between them. place: of each k among those of all chains."""
+    """Return which k a chain has if others lie between them. place: position of each k among the k of all chains."""
     ks = sorted({k for group in chain for k in group})
     if len(ks) == place[ks[-1]] - place[ks[0]] + 1:
         return ""

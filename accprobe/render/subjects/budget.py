@@ -37,7 +37,7 @@ LOUD = 0.01
 
 MEANS = {
     "relative error": "relative error: |d - x| / |x|, Euclidean norms",
-    "bias": "bias: the mean of d - x over that of |x|",
+    "bias": "bias: the mean of d - x divided by the mean of |x|",
     "worst case / sum |a·b|": "worst case: the largest |d - x| over all operands, as a share of sum |a·b|",
     "95 %": f"{percent(CONFIDENCE)}: interval of the relative error, by bootstrap over the draws",
     "operands alone": "operands alone: the error of rounding A and B",

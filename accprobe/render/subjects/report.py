@@ -307,8 +307,8 @@ def report_title(report: Report) -> Iterator[Phrases]:
 
 
 _WORDS = {
-    "instruction": "one PTX matrix multiply-accumulate, D = A·B + C, named by its qualifiers: D, A, B, C of mma.sync;"
-    " D, A, B of wgmma and tcgen05, where C is D. .rs is a wgmma that takes A from registers",
+    "instruction": "one PTX matrix multiply-accumulate, D = A·B + C. Its name has the types of D, A, B, C for mma.sync, and of"
+    " D, A, B for wgmma and tcgen05, where C is D. .rs is a wgmma that takes A from registers",
     "opcode": "a SASS instruction: HMMA, QGMMA, UTCQMMA, …",
     "lowering": "all of the SASS that one PTX instruction becomes: converts, several matrix opcodes, a separate add of C",
     "e8m13": "a float with 8 exponent and 13 fraction bits; with the sign 22 bits, hence FP22",
