@@ -12,6 +12,7 @@ from adversarial import ADVERSARIES, crafted, float_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
+from numpy.typing import NDArray
 from product_rows import product_model, step
 
 from accprobe.budget.errors import exact_product
@@ -156,7 +157,7 @@ def relative_error(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | N
     return float(abs(Fraction(float(model.result.values(d)[0, 0])) - exact) / whole)
 
 
-def encoded(name: str, values: np.ndarray) -> Bits:  # type: ignore[type-arg]
+def encoded(name: str, values: NDArray[Any]) -> Bits:
     fmt = FORMATS[name]
     assert fmt.ml_dtype is not None
     return values.astype(np.float32).astype(fmt.ml_dtype).view(fmt.dtype)[None]

@@ -57,8 +57,8 @@ def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
     result = run("show", "products-h200", "torch:_int_mm 99x*")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "accprobe: products-h200 has no product 'torch:_int_mm 99x*'; `accprobe show products-h200 'torch:_int_mm'` lists"
-        " those of that name; did you mean torch:_int_mm 4096x4096x4096 s8 s32 or torch:_int_mm 512x512x512 s8 s32?\n"
+        "accprobe: products-h200 has no product 'torch:_int_mm 99x*'; `accprobe show products-h200 'torch:_int_mm'` lists all"
+        " of that name; did you mean torch:_int_mm 4096x4096x4096 s8 s32 or torch:_int_mm 512x512x512 s8 s32?\n"
     )
     assert run("show", "products-h200", "torch:_int_mm 512x512x512 s8 s32").exit_code == 0
 

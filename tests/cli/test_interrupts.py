@@ -164,7 +164,7 @@ def test_ctrl_c_keeps_the_causes_of_a_trace(tmp_path: Path, monkeypatch: pytest.
         counted.append(arguments)
         if len(counted) > 1:
             raise KeyboardInterrupt
-        return explain(*arguments)  # type: ignore[arg-type]
+        return explain(*arguments)  # type: ignore[arg-type]  # arguments of any function
 
     monkeypatch.setattr(causes, "_cause", interrupted)
     file = tmp_path / "found.json"

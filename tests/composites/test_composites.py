@@ -133,7 +133,7 @@ def planted_logsumexp(x: Any, given: Any) -> Any:
 @pytest.mark.parametrize(("elements", "why"), [(64, "give --elements 262144"), (32768, "no recorded model")])
 def test_a_guess_of_a_function_needs_many_results(elements: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES["torch:logsumexp"], call=planted_logsumexp)
-    monkeypatch.setitem(COMPOSITES, "torch:logsumexp", other)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMPOSITES, "torch:logsumexp", other)  # type: ignore[arg-type]  # a Mapping that no program changes
     monkeypatch.setattr(torch, "exp", accurate_exp)
     found = run("torch:logsumexp", "--shape", "16x64", "--elements", str(elements), "--device", "cpu")
     assert found.exit_code == 1
@@ -176,7 +176,7 @@ def planted_var(x: Any, given: Any) -> Any:
 )
 def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES[f"torch:{name}"], call=planted)
-    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]  # a Mapping that no program changes
     found = run(f"torch:{name}", "--shape", "32x512", "--elements", "4096", "--device", "cpu")
     assert found.exit_code == 0, found.output
     assert computes in found.stdout
@@ -185,7 +185,7 @@ def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, m
 def test_functions_that_16_bits_seldom_show_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that contradict the first function choose among the others; a few rows confirm none."""
     other = replace(COMPOSITES["torch:rms_norm"], call=lambda x, given: planted_rms_norm(x.float(), given).bfloat16())
-    monkeypatch.setitem(COMPOSITES, "torch:rms_norm", other)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMPOSITES, "torch:rms_norm", other)  # type: ignore[arg-type]  # a Mapping that no program changes
     for elements, function in ((4096, "1 / sqrt, both rounded"), (1 << 18, "rsqrt.approx.f32")):
         drawn = "--elements", str(elements), "--seed", "0"
         found = run("torch:rms_norm", "--shape", "32x512", "--dtype", "bf16", "--device", "cpu", *drawn)
@@ -196,7 +196,7 @@ def test_functions_that_16_bits_seldom_show_are_told_apart(monkeypatch: pytest.M
 
 def test_an_unknown_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES["torch:norm"], call=lambda x, given: x.square().sum(-1, keepdim=True) * 0.5)
-    monkeypatch.setitem(COMPOSITES, "torch:norm", other)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMPOSITES, "torch:norm", other)  # type: ignore[arg-type]  # a Mapping that no program changes
     found = run("torch:norm", "--shape", "16x64", "--device", "cpu")
     assert found.exit_code == 1
     assert "inferred: the steps around the sum are not explained: in rows of one or two terms" in found.stdout
@@ -216,7 +216,7 @@ def two_pass_var(x: Any, given: Any) -> Any:
 )
 def test_an_unknown_order_is_named(name: str, planted: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES[f"torch:{name}"], call=planted)
-    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]
+    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]  # a Mapping that no program changes
     found = run(f"torch:{name}", "--shape", "16x64", "--device", "cpu")
     assert found.exit_code == 1
     assert f"{why} explained: none of" in found.stdout

@@ -59,11 +59,11 @@ class FakeDriver:
     def __init__(self, error: int = 0) -> None:
         self.error = error
 
-    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802
+    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802 -- a name of CUDA
         handle._obj.value = index
         return 0
 
-    def cuDeviceGetUuid_v2(self, found: Any, handle: Any) -> int:  # noqa: N802
+    def cuDeviceGetUuid_v2(self, found: Any, handle: Any) -> int:  # noqa: N802 -- a name of CUDA
         found[:] = range(handle.value, handle.value + 16)
         return self.error
 

@@ -293,4 +293,4 @@ def test_instructions_with_other_block_scales_are_not_asked_for_one_another() ->
     device = open_device("sim:rtx5090")
     fp4 = [inst for inst in device.instructions() if inst.k == 64 and inst.scale and not device.explain_unavailable(inst)]
     assert len(fp4) == 4
-    assert len({device.identity(inst) for inst in fp4}) == 3  # type: ignore[attr-defined]
+    assert len({device.identity(inst) for inst in fp4}) == 3  # type: ignore[attr-defined]  # a simulated device

@@ -71,7 +71,7 @@ def test_alternatives_to_known_models(name: str, room: int, monkeypatch: pytest.
 
 @settings(max_examples=10, deadline=None)
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
-def test_alternatives_to_planted_models_in_any_order(planted: Plant, seed: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_alternatives_to_planted_models_in_any_order(planted: Plant, seed: int, random) -> None:  # type: ignore[no-untyped-def]  # a fixture
     inst, models = planted.instruction, list(relatives(planted.instruction, planted.model))
     operands = every_kind(inst, seed, 8) if inst.is_integer else varied_operands(inst, planted.model, seed, 4)
     assert_same_results(inst, random.sample(models, min(len(models), 25)), operands)

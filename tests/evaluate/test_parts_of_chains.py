@@ -59,7 +59,7 @@ class Emulated:
         self.held += size
         self.most = max(self.most, self.held)
 
-    def RawModule(self, path: str) -> Any:  # noqa: N802
+    def RawModule(self, path: str) -> Any:  # noqa: N802 -- a name of cupy
         return SimpleNamespace(get_function=lambda name: getattr(self, f"_{name}"))
 
     def zeros(self, shape: Any, dtype: Any = np.float64) -> Any:

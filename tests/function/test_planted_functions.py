@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,9 @@ def test_one_wrong_word_is_found_with_its_place() -> None:
     def device(words: Any) -> Any:
         return words ^ (words == 0x3FC12345)
 
-    identity: Callable[[Any], Any] = lambda words: words  # noqa: E731
+    def identity(words: Any) -> Any:
+        return words
+
     chunks = (np.arange(start, start + (1 << 20), dtype=np.uint32) for start in range(0x3F000000, 0x41000000, 1 << 20))
     done = measure_pass(chunks, device, Hypothesis("identity", identity), None, _F32)
     assert (done.mismatches, done.first) == (1, [(0x3FC12345, 0x3FC12344, 0x3FC12345)])

@@ -46,7 +46,7 @@ class Planted:
 
 
 def outcome_of(faulty: bool, monkeypatch: pytest.MonkeyPatch) -> GpuOutcome:
-    benches: dict[str, Any] = {"special function": FunctionBench([(Planted(ROW, faulty), ROW)], 0)}  # type: ignore[list-item]
+    benches: dict[str, Any] = {"special function": FunctionBench([(Planted(ROW, faulty), ROW)], 0)}  # type: ignore[list-item]  # a stand-in for a device
     monkeypatch.setattr(check, "function_benches", lambda device, like, seed: benches)
     monkeypatch.setattr(check, "_benches", lambda device, units, seed: {})
     *_, outcome = check_gpu("sim:h100", CheckPlan(seconds=0.1, again=20))

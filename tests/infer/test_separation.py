@@ -204,7 +204,7 @@ def test_terms_meet_in_the_last_sum_more_often(changes: dict[str, str]) -> None:
     """Of 64 sums one after another, what the first ones lose is rounded away by those after them."""
     inst = instruction(64, "f32", "e4m3", "e4m3", "f32")
     model = DotModel(chain([[k] for k in range(64)], FloatArithmetic(F32, 5, "RZ", 20), "last"))
-    alternative = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]
+    alternative = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]  # fields by name
     assert separating(Search(inst, model), alternative, list(changes), 1024) is not None
 
 

@@ -44,7 +44,7 @@ OF_EACH = [pytest.param(name, marks=() if name == "fp8" else pytest.mark.slow) f
 
 def changed(name: str, **fields: object) -> Plant:
     usual = LIKE_H100[name]
-    return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))  # type: ignore[arg-type]
+    return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.mark.parametrize("name", OF_EACH)

@@ -53,7 +53,7 @@ def test_devices_and_reports_of_published_models_have_the_counts(chip: str) -> N
     assert bool(explained) == (chip != "rtx5090")
     report, device = published(chip), open_device(f"sim:{chip}")
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
-    assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]
+    assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]  # a simulated device
     assert Report.model_validate_json(report.dumps()) == report
 
 

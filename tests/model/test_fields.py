@@ -76,8 +76,8 @@ def test_a_new_record_appears_in_everything_derived(monkeypatch: pytest.MonkeyPa
     assert title("add_toy_steps") == "toy steps (separate add)"
     assert {"toy_steps", "add_toy_steps"} <= set(finding_names())
     assert table_of(Toy).model_json_schema()["properties"]["toy_steps"]["enum"] == ["once", "twice"]
-    twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]
-    assert dot_json(twice)["arithmetics"][0]["toy_steps"] == "twice"  # type: ignore[index]
+    twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]  # a field of this test
+    assert dot_json(twice)["arithmetics"][0]["toy_steps"] == "twice"  # type: ignore[index]  # JSON
     (alternative,) = (
         alternative for alternative in alternatives(model, found(model)) if alternative.changes == (("toy_steps", "twice"),)
     )
@@ -89,7 +89,7 @@ def test_a_new_record_appears_in_everything_derived(monkeypatch: pytest.MonkeyPa
 def test_tacit_fields_are_written_only_at_unusual_values() -> None:
     usual = KNOWN[FP8]
     assert "tininess_detected" not in str(dot_json(usual))
-    other = usual.with_arithmetic(lambda has: replace(has, tininess_detected="before rounding"))  # type: ignore[arg-type]
+    other = usual.with_arithmetic(lambda has: replace(has, tininess_detected="before rounding"))  # type: ignore[arg-type]  # its arithmetic is of floats
     assert "'tininess_detected': 'before rounding'" in str(dot_json(other))
     assert TypeAdapter(DotModelField).validate_python(dot_json(other)) == other
     assert source.not_compiled(usual) == ""

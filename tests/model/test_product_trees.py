@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from planted_models import model_of
 from planted_plans import NAMED, drawn
 from product_rows import product_model, step
@@ -37,7 +40,7 @@ def test_k_of_a_chain_in_order() -> None:
     ],
 )
 def test_orders_spelled_out(order: str, parts: int, spelled_out: object) -> None:
-    assert nested(order, parts) == spelled_out  # type: ignore[arg-type]
+    assert nested(order, parts) == spelled_out  # type: ignore[arg-type]  # orders by name
 
 
 def test_parts_are_added_in_their_order_however_many() -> None:
@@ -94,12 +97,12 @@ def test_restricted_to_the_operands_that_are_not_zero(name: str) -> None:
         np.testing.assert_array_equal(_without_sign_of_zero(model, found), _without_sign_of_zero(model, d))
 
 
-def _words(model: ProductModel, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:  # type: ignore[type-arg]
+def _words(model: ProductModel, rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[Any]:
     if isinstance(model.step.root.arithmetic, IntegerArithmetic):
         return rng.integers(0, 256, shape).astype(model.a.dtype)
     ml_dtype = model.a.ml_dtype if shape[0] == 6 else model.b.ml_dtype
     return rng.standard_normal(shape, np.float32).astype(ml_dtype).view(model.a.dtype)
 
 
-def _without_sign_of_zero(model: ProductModel, d: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _without_sign_of_zero(model: ProductModel, d: NDArray[Any]) -> NDArray[Any]:
     return d if model.result.is_integer else np.where(model.result.values(d) == 0, 0, d)

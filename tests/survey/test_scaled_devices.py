@@ -121,7 +121,7 @@ def test_a_deviation_differs_on_operands_that_cover_the_model(name: str) -> None
 
 
 def zeros_lead() -> Planted:
-    return Planted(FOUR, published(FOUR).with_arithmetic(lambda x: replace(x, zero_terms="aligned")))  # type: ignore[arg-type]
+    return Planted(FOUR, published(FOUR).with_arithmetic(lambda x: replace(x, zero_terms="aligned")))  # type: ignore[arg-type]  # its arithmetic is of floats
 
 
 def test_groups_of_zeros_that_lead_differ_on_operands_that_cover_the_model() -> None:
@@ -199,7 +199,7 @@ def test_a_sparse_a_has_block_scales_too() -> None:
 
 def replace_floor(model: DotModel, floor: int | None) -> DotModel:
     """With the rules that no such sums can show as they are inferred."""
-    return model.with_arithmetic(lambda x: replace(x, min_exponent=floor, underflow_sign="kept"))  # type: ignore[arg-type]
+    return model.with_arithmetic(lambda x: replace(x, min_exponent=floor, underflow_sign="kept"))  # type: ignore[arg-type]  # its arithmetic is of floats
 
 
 def swapped_scales(asked: Request) -> Request:

@@ -87,7 +87,7 @@ def test_without_the_expected_opcode_a_row_is_unverified(opcodes: tuple[str, ...
 def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
     nearest: str, looked_for: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sums = {letter: IntegerArithmetic(FORMATS["s32"], overflow) for letter, overflow in OVERFLOWS}  # type: ignore[arg-type]
+    sums = {letter: IntegerArithmetic(FORMATS["s32"], overflow) for letter, overflow in OVERFLOWS}  # type: ignore[arg-type]  # rules by name
     models = {letter: DotModel(chain([range(32)], arithmetic)) for letter, arithmetic in sums.items()}
     left = list(nearest)
     monkeypatch.setattr(rows, "infer_model", lambda log, _: Characterisation(log.inst, model=models[left.pop(0)]))

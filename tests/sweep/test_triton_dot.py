@@ -65,6 +65,6 @@ def interpreted() -> list[Any]:
 def test_each_result_is_the_exact_sum_masked(interpreted: list[Any], number: int) -> None:
     name, kind, cut = CASES[number]
     config = Configuration(DTYPES[name], 64, 4)
-    operands = masks.draw_matrices(kind, config.dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]
+    operands = masks.draw_matrices(kind, config.dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]  # a kind by name
     expected = masks.totals(prediction.exact_partials(config, operands))[cut]
     assert interpreted[number] == expected.view(np.int32).tolist()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from accprobe.errors import AccprobeError
+from accprobe.testing import assert_same_bits
 
-from accprobe.errors import AccprobeError  # noqa: E402
-from accprobe.testing import assert_same_bits  # noqa: E402
+torch = pytest.importorskip("torch")
 
 
 def normalised(x: Any) -> Any:

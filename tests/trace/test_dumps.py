@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from commands import invoke
 
-torch = pytest.importorskip("torch")
+from accprobe.errors import AccprobeError, RecordingError
+from accprobe.trace import compare_folders, hash_of
+from accprobe.trace.dumps import read_any
 
-from accprobe.errors import AccprobeError, RecordingError  # noqa: E402
-from accprobe.trace import compare_folders, hash_of  # noqa: E402
-from accprobe.trace.dumps import read_any  # noqa: E402
+torch = pytest.importorskip("torch")
 
 CAUSE = "not modelled: the dump has no operands"
 

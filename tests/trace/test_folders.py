@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 from commands import invoke
+from planted_plans import FMAS
+
+import accprobe.trace
+from accprobe.errors import AccprobeError, RecordingError
+from accprobe.trace.folders import compare_folders, record_script
+from accprobe.trace.records import MOST_LINE, read_trace
 
 torch = pytest.importorskip("torch")
-
-from planted_plans import FMAS  # noqa: E402
-
-import accprobe.trace  # noqa: E402
-from accprobe.errors import AccprobeError, RecordingError  # noqa: E402
-from accprobe.trace.folders import compare_folders, record_script  # noqa: E402
-from accprobe.trace.records import MOST_LINE, read_trace  # noqa: E402
 
 
 def recorded(folder: Path, batch: int = 1, **options: Any) -> Path:

@@ -6,16 +6,15 @@ import ctypes
 from typing import Any
 
 import pytest
+from compiled import library
+
+from accprobe.build.probes import device_code
+from accprobe.trace import hashing
+from accprobe.trace.hash_kernel import TENSORS, HashKernel, memory_layout_of
+from accprobe.trace.hashing import HASH_LANES, hash_of, lanes
+from accprobe.trace.recorder import Recorder, pause_recording
 
 torch = pytest.importorskip("torch")
-
-from compiled import library  # noqa: E402
-
-from accprobe.build.probes import device_code  # noqa: E402
-from accprobe.trace import hashing  # noqa: E402
-from accprobe.trace.hash_kernel import TENSORS, HashKernel, memory_layout_of  # noqa: E402
-from accprobe.trace.hashing import HASH_LANES, hash_of, lanes  # noqa: E402
-from accprobe.trace.recorder import Recorder, pause_recording  # noqa: E402
 
 HOST = """
 #define __device__
@@ -48,7 +47,7 @@ class Driver:
         self.function = function
         self.tensors: list[int] = []
 
-    def cuLaunchKernel(self, _: Any, blocks: int, *rest: Any) -> int:  # noqa: N802
+    def cuLaunchKernel(self, _: Any, blocks: int, *rest: Any) -> int:  # noqa: N802 -- a name of CUDA
         batch = rest[-2][0]
         self.tensors.append(ctypes.c_uint.from_address(batch + 8 * (1 + TENSORS)).value)
         self.function(ctypes.c_void_p(batch), blocks)
@@ -58,7 +57,7 @@ class Driver:
 def on_host(function: Any) -> HashKernel:
     driver = Driver(function)
     found = HashKernel(driver, None, 0, lambda device: 0)
-    found.tensors = driver.tensors  # type: ignore[attr-defined]
+    found.tensors = driver.tensors  # type: ignore[attr-defined]  # kept by this test
     return found
 
 
@@ -111,7 +110,7 @@ def test_results_are_hashed_together_and_weights_once(monkeypatch: pytest.Monkey
         for _ in range(11):
             model(x).view(2, 2, 64)
     recorder.finish()
-    launches: list[int] = kernel.tensors  # type: ignore[attr-defined]
+    launches: list[int] = kernel.tensors  # type: ignore[attr-defined]  # kept by this test
     assert sum(launches) == 1 + 4 + 11 * 3  # x; both weights and their storages
     assert len(launches) <= 5
     assert len(recorder.operations) == 11 * 3 + 1

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from accprobe.errors import AccprobeError
+from accprobe.trace import compare_folders
+from accprobe.trace.mapping import parse_mapping
+from accprobe.trace.records import read_trace
 
-from accprobe.errors import AccprobeError  # noqa: E402
-from accprobe.trace import compare_folders  # noqa: E402
-from accprobe.trace.mapping import parse_mapping  # noqa: E402
-from accprobe.trace.records import read_trace  # noqa: E402
+torch = pytest.importorskip("torch")
 
 PARTS = {
     "batch=1:8": [(0, 0, 2)],

@@ -8,23 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted_plans import FMAS, FP8
+from planted_products import Planted
+
+from accprobe.evaluate.any_order import on_cpu
+from accprobe.gemm.blackbox import Spec
+from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, steps_to_try
+from accprobe.isa.formats import FORMATS
+from accprobe.trace import plans
+from accprobe.trace.mapping import Mapped
+from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches
+from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products
+from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
+from accprobe.trace.replay import Operand, RecordedCall
+from accprobe.trace.sides import KeptCalls, OriginSide
 
 torch = pytest.importorskip("torch")
-
-from planted_plans import FMAS, FP8  # noqa: E402
-from planted_products import Planted  # noqa: E402
-
-from accprobe.evaluate.any_order import on_cpu  # noqa: E402
-from accprobe.gemm.blackbox import Spec  # noqa: E402
-from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, steps_to_try  # noqa: E402
-from accprobe.isa.formats import FORMATS  # noqa: E402
-from accprobe.trace import plans  # noqa: E402
-from accprobe.trace.mapping import Mapped  # noqa: E402
-from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches  # noqa: E402
-from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products  # noqa: E402
-from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation  # noqa: E402
-from accprobe.trace.replay import Operand, RecordedCall  # noqa: E402
-from accprobe.trace.sides import KeptCalls, OriginSide  # noqa: E402
 
 M, N, K = 8, 16, 64
 F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
@@ -32,7 +31,7 @@ F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
 
 def drawn(fmt: Any) -> tuple[Any, Any, Any]:
     random = np.random.default_rng(0)
-    return tuple(random.standard_normal(shape).astype(fmt.ml_dtype) for shape in ((M, K), (N, K), (N,)))  # type: ignore[return-value]
+    return tuple(random.standard_normal(shape).astype(fmt.ml_dtype) for shape in ((M, K), (N, K), (N,)))  # type: ignore[return-value]  # three arrays
 
 
 def test_tf32_operands_are_the_cause() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+from accprobe.errors import AccprobeError
+from accprobe.trace import ProgramRun, compare_folders, functions, record, run_both
+from accprobe.trace.compare import TraceComparison
+from accprobe.trace.replay import RecordedCall, copy_operand
+from accprobe.trace.summary import trace_headline
 
-from accprobe.errors import AccprobeError  # noqa: E402
-from accprobe.trace import ProgramRun, compare_folders, functions, record, run_both  # noqa: E402
-from accprobe.trace.compare import TraceComparison  # noqa: E402
-from accprobe.trace.replay import RecordedCall, copy_operand  # noqa: E402
-from accprobe.trace.summary import trace_headline  # noqa: E402
+torch = pytest.importorskip("torch")
 
 K = 256
 
