@@ -1,6 +1,6 @@
 // One PTX instruction of two or three operands, applied to every row of three arrays.
-// Defined above: Word (unsigned storage type of an operand), APPLY(y, a, b, c), the statement; or an addition to memory at p:
-// REDUCE(p, a), REDUCE_SHARED(p, a), or BULK(p, a, bytes) of consecutive words in shared memory.
+// Defined above: Word (unsigned storage type of an operand), and the statement APPLY(y, a, b, c) or an addition to memory at p.
+// The addition is REDUCE(p, a), REDUCE_SHARED(p, a), or BULK(p, a, bytes) of consecutive words in shared memory.
 // BULK adds to results, which hold b. Each place has one writer: the order of several is unspecified.
 
 extern "C" __global__ void apply(const Word* a, const Word* b, const Word* c, Word* results, unsigned long long count) {

@@ -1,7 +1,7 @@
 // Block scales: a byte a block in memory, the first block in the lowest byte of a register.
 //
-// PTX ISA, "Block Scaling for mma.sync": of four neighbouring lanes the selector {0, 0} takes from the first two the scales of the
-// two rows of A that the four hold, from the first those of their column of B. Here all four give theirs.
+// PTX ISA, "Block Scaling for mma.sync": four neighbouring lanes hold two rows of A and a column of B. The selector {0, 0} takes
+// the scales of the two rows from the first two lanes, and the scales of the column from the first. Here all four lanes have them.
 #ifdef SCALES
 #define BLOCK_SCALES , const unsigned char* scales_of_a, const unsigned char* scales_of_b
 #define AND_SCALES(s) , s

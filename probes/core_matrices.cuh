@@ -1,11 +1,11 @@
-// Operands in shared memory, not swizzled. PTX ISA, "Shared Memory Matrix Layout" of wgmma and "Canonical layouts" of tcgen05: core
-// matrices of eight rows by 16 bytes lie whole, those along K 128 bytes apart (the leading offset), the next eight rows behind them
-// (the stride offset). An instruction has 32 bytes of K of A, and of B as many, or twice as many where A is sparse.
+// Operands in shared memory, not swizzled. PTX ISA, "Shared Memory Matrix Layout" of wgmma and "Canonical layouts" of tcgen05.
+// A core matrix of eight rows by 16 bytes is contiguous. The next one along K is 128 bytes behind it (the leading offset). The next
+// eight rows follow (the stride offset). An instruction has 32 bytes of K of A, and as many of B, or twice as many if A is sparse.
 constexpr unsigned LEADING_OFFSET = 128;
 
 template <unsigned WORDS> constexpr unsigned STRIDE_OFFSET = WORDS / 4 * LEADING_OFFSET;
 
-// What a row takes.
+// Words of shared memory that a row takes.
 template <unsigned WORDS> constexpr unsigned ROOM = WORDS;
 
 template <unsigned WORDS> __device__ unsigned place(unsigned row, unsigned word) {

@@ -1,8 +1,8 @@
 // Evaluates a model on matrices: d[m, n] = the dot product of row m of A, column n of B and c[m, n], chained over `blocks` of K.
 
 // A and B: [rows, blocks * K] and [columns, blocks * K] bit patterns, C and D: [rows, columns]; `c` may be null, then C is zero.
-// promote: after so many blocks the sum is added to a separate f32 accumulator, which starts from C and ends in D, both f32, and the
-// sum starts again from zero; 0: never.
+// promote: after so many blocks the sum is added to a separate f32 accumulator, and starts again from zero; 0: never. The
+// accumulator starts from C and ends in D, both f32.
 struct Job {
     const void* a;
     const void* b;
@@ -69,7 +69,7 @@ template <class Model> COLD u64 one_by_one(Job job, u64 row, u64 column) {
     return job.promote ? accumulator : sum;
 }
 
-// The destination of the results: stored, or compared with those of the device; `found` mismatches are kept.
+// The destination of the results: stored, or compared with the device's results; `found` mismatches are kept.
 struct Differences {
     const void* expected;  // D of the device, or null: store
     u64* count;
@@ -165,7 +165,7 @@ template <class Model> struct Worker {
     static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
     static FN int part(int thread, int round, int lines) { return (thread + round * S::THREADS) / lines; }
 
-    // Of neighbouring threads, columns whose values lie side by side.
+    // Neighbouring threads get columns with values side by side.
     static FN int column(int thread, int round) { return S::column_at(line(thread, round, S::COLUMNS), S::CHUNK); }
 
     template <class Format> FN void load(Packed<Format::STORAGE, S::OF_PART>& operands, const void* matrix, u64 line, int part, bool exists,

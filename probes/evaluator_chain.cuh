@@ -153,7 +153,7 @@ template <class Model> struct Chain {
         }
     }
 
-    // Of two real numbers' high words.
+    // The upper halves of two real numbers' high words, in one word.
     template <class Of> static FN u32 high_halves(Of x, Of y) {
         u32 low = Layout<Of>::high(x), high = Layout<Of>::high(y);
 #ifdef __CUDA_ARCH__
@@ -163,7 +163,7 @@ template <class Model> struct Chain {
 #endif
     }
 
-    // Of a line, a chunk of 16 bytes after another.
+    // Reads a line in chunks of 16 bytes.
     template <class Of, int COUNT> static FN void read(const Of* line, int first, int stride, Of (&to)[COUNT]) {
         constexpr int n = 16 / sizeof(Of);
 #pragma unroll
@@ -172,8 +172,8 @@ template <class Model> struct Chain {
 
     // Below every term, yet so high that the tilted zeros stay below the last bit kept.
     static constexpr u32 LEAST = ((larger(Rules::min_exponent, WIDE ? -300 : -100) + L::BIAS) << PLACE) + LIFT<Model>;
-    // The biased exponent that a sum of powers has where every product is zero, below those of all products. Addends below it are
-    // careful ones; the others, and every sum after them, lose no bit.
+    // The biased exponent of a sum of powers if every product is zero. It is below the exponents of all products. Addends below it
+    // are careful ones; the others, and every sum after them, lose no bit.
     static constexpr int NOTHING = Model::BASE ? 127 - (127 + Model::SHIFT) / Model::BASE : 0, LEAST_ADDEND = Model::BASE ? NOTHING : 127 - 90;
     static constexpr u32 SOUGHT = Model::POWERS ? LEAST * 0x10001u : 0, LIFT_BOTH = LIFT<Model> * 0x10001u;
 
@@ -232,7 +232,7 @@ template <class Model> struct Chain {
         }
     }
 
-    // Those of two sums so far, where they stand in halves of a word.
+    // The exponents of two sums so far, in their places in halves of a word.
     FN u32 exponents(int i, int j) const { return high_halves(s[i][j], s[i][j + 1]) & EXPONENTS; }
 
     static FN Real with_term(Real a, Real b, Real s) {
@@ -246,7 +246,7 @@ template <class Model> struct Chain {
         return fma_down(value, tilt, L::make(constant, n + (L::high(value) >> 31)));
     }
 
-    // Of the sum of that number.
+    // Computes the sum of that number.
     FN void total(u32 sum) {
 #pragma unroll
         for (int i = 0; i < M; i++)
@@ -287,7 +287,7 @@ template <class Model> struct Chain {
         if (WATCHED && max_of(above & 0xffff, above >> 16) >= NORMAL) cut_others(last);
     }
 
-    // Of sums that others are added to, those that overflow make the result a careful one, and so does -0 where float32s are added.
+    // A sum that others are added to makes the result a careful one if it overflows, or if it is -0 where float32s are added.
     FN void cut_others(bool last) {
         bool any = false;
 #pragma unroll

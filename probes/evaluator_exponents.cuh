@@ -1,5 +1,5 @@
-// The largest exponents of products from matrix units. Each operand is replaced by B^exponent in bf16, with B = 2^BASE: the sum of
-// their products is between the largest one and B times that, for any order and truncation of the unit.
+// The largest exponents of products from matrix units. Each operand is replaced by B^exponent in bf16, with B = 2^BASE. The sum of
+// their products is between the largest product and B times that, for any order and truncation of the unit.
 //
 // mma.sync m16n8 gives lane l rows l / 4 and l / 4 + 8, columns l % 4 * 2 and the next. Its rows are columns of the tile, eight of a
 // lane in four pairs; its columns are rows of the tile, likewise.
@@ -29,7 +29,7 @@ template <class Model, bool LEFT> FN u16 power_of_base(u32 rest) {
     return (u16)((exponent + Layout<float>::BIAS) << 7);
 }
 
-// 16 bytes of each lane, of which the GPU holds those of its own.
+// 16 bytes of each lane. On the GPU a lane holds its own.
 struct Fragment {
 #ifdef __CUDA_ARCH__
     struct alignas(16) Words { u32 x[4]; } own;

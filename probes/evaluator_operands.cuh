@@ -14,8 +14,8 @@ template <class Model> struct Shape {
     static constexpr int WORDS = (Model::K + 31) / 32, WORDS_OF_SUM = (Model::OF_SUM + 31) / 32;
     static constexpr bool ONE_WORD = WORDS == 1 && Model::IN_ORDER;  // product k is bit k
 
-    // Neighbours in a row or a column of the warp differ in lane bits of their own, so that wide loads of either fall together; but
-    // with matrix units, lanes are where those have columns as rows.
+    // Neighbours in a row, and neighbours in a column, differ in different lane bits, so that wide loads of both coalesce. With
+    // matrix units, the lanes follow the units' layout, with columns as rows.
     static FN int row_of_lane(int lane) { return Model::BASE ? lane % 4 : lane / 16 * 2 + lane % 2; }
     static FN int column_of_lane(int lane) { return Model::BASE ? lane / 4 : lane % 16 / 2; }
     static FN int row(int thread) { return (thread / 64 * 4 + row_of_lane(thread % 32)) * ROWS_OF_THREAD; }
@@ -40,16 +40,16 @@ constexpr u32 HAS_NAN = 1, HAS_INF = 2;
 template <class Model, class L = Layout<typename Model::Real>>
 constexpr int LIFT = Model::OF_SUM ? (2 * (L::DIGITS - Model::CUT_BITS) + 1) << (L::EXPONENT_PLACE - 17) : 0;
 
-// One decoded operand. `rest`: in its lower half the power, the exponent as it stands in the upper half of a real number's high
-// word, B's with the bias; above it a flag for special values, and perhaps more.
+// One decoded operand. `rest` has the power in its lower half: the exponent as in the upper half of a real number's high word, for
+// B with the bias. The upper half has a flag for special values, and perhaps more.
 template <class Real> struct Element {
     Real value;
     u32 rest;
     bool negative;
 };
 
-// An element of 8 bits as a table has it. In single precision it is one word: the value's upper half has all of its bits, the last
-// two of which are free in a float.
+// An element of 8 bits as a table has it. In single precision it is one word: the value's upper half has all of its bits. The last
+// two bits are free in a float.
 template <class Real> struct alignas(16) Code {
     Real value;
     u32 rest;

@@ -146,8 +146,8 @@ template <class Rules> FN u32 converted(double value) {
     return pattern;
 }
 
-// Adds a product with sticky truncation to a sum s in units of two last bits: floor and ceiling of its half add up to an even number if
-// it is exact, otherwise to the odd number between. The sum is twice the actual one.
+// Adds a product with sticky truncation to a sum s in units of two last bits. Floor and ceiling of its half add up to an even number
+// if it is exact, otherwise to the odd number between. The sum is twice the actual one.
 template <class Rules> constexpr bool IS_TWICE = Rules::alignment_rounding == AlignmentRounding::sticky;
 template <class Real> FN Real sticky_fma(Real a, Real b, Real s) { return fma_up(a, b, fma_down(a, b, s)); }
 

@@ -3,12 +3,13 @@
 // A thread has ROWS_OF_THREAD x COLUMNS_OF_THREAD of them. Operands are decoded once for each row and column, into shared memory.
 // Each product then costs one fused multiply-add and half an instruction for the largest exponent.
 //
-// The sum of aligned terms is a chain of fused multiply-adds that round down, onto a constant M = 1.5 * 2^x whose last bit is the last
-// bit kept: while the sum stays within M's binade, each step adds one product's floor, exactly. To truncate, every product
-// is made larger in magnitude by less than the distance to any multiple of the last bit kept ("tilted": one operand, or both, have
-// their lowest bit set, a zero becomes the smallest subnormal). Then the floor of a positive product is still its truncation, and
-// that of a negative one is always its truncation less one: so the number of negative products, two instructions for 32 of them,
-// is added.
+// The sum of aligned terms is a chain of fused multiply-adds that round down, onto a constant M = 1.5 * 2^x. M's last bit is the last
+// bit kept. While the sum stays within M's binade, each step adds one product's floor, exactly.
+//
+// To truncate, every product is "tilted": made larger in magnitude by less than the distance to any multiple of the last bit kept.
+// One operand, or both, have their lowest bit set; a zero becomes the smallest subnormal. Then the floor of a positive product is
+// still its truncation. The floor of a negative product is always its truncation less one. So the number of negative products is
+// added, with two instructions for 32 products.
 
 #include "evaluator_reals.cuh"
 #include "evaluator_operands.cuh"
@@ -128,7 +129,7 @@ template <class Model> struct Share {
             }
     }
 
-    // Of each line, which products from FIRST on have a negative operand, zeros among them.
+    // For each line, the products from FIRST on that have a negative operand, also -0.
     template <int FIRST, int COUNT> struct Negatives {
         static constexpr int FROM = FIRST / 32, WORDS = COUNT ? (FIRST + COUNT - 1) / 32 - FROM + 1 : 0;
         u32 a[WORDS + 1][M], b[WORDS + 1][N];

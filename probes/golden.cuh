@@ -8,13 +8,13 @@
 //   ADDENDS        1 where a chain begins with C, one of each row and the same in all columns; 0 where it begins with zero
 //   PLANTED_…      where a kernel errs on purpose, from tests and benchmarks; see `plant`
 //
-// A chain is numbered i * STEPS + j; its results are [ROWS, COLUMNS] of a matrix product of CHAIN * K, at (i * ROWS, j * COLUMNS) of
-// all chains' [STEPS * ROWS, STEPS * COLUMNS].
+// Chain i * STEPS + j computes a matrix product with CHAIN * K products per element. Its results [ROWS, COLUMNS] are at (i * ROWS,
+// j * COLUMNS) of the results of all chains, [STEPS * ROWS, STEPS * COLUMNS].
 
 constexpr unsigned ROWS = TILES_M * M, COLUMNS = TILES_N * N, CHAINS = STEPS * STEPS, HELD = TILES_M * TILES_N * D_REGISTERS;
 constexpr unsigned THREADS = TEAMS * GROUP_THREADS, NOWHERE = 0xFFFFFFFF, MOST_SMS = 4096;
 
-// What a launch tells. done: chains of each SM (PTX ISA, "%smid"); wrong: their words that differ; kept: records.
+// The counts of a launch. done: chains of each SM (PTX ISA, "%smid"); wrong: their words that differ; kept: records.
 struct Tally {
     unsigned long long done[MOST_SMS];
     unsigned long long wrong[MOST_SMS];
@@ -47,9 +47,9 @@ __device__ unsigned half(const Word (&d)[HELD], unsigned i) {
     return (unsigned)(d[i / HALVES] >> (32 * (i % HALVES)));
 }
 
-// One number of 32 bits for all words that a thread holds. That of one word that differs, in whatever bits, is always another: each
-// step can be undone. Of the two words of a step, the first is turned by five bits and multiplied by an odd number, so that one
-// bit of each that differs, be it the same one, does not cancel: 32 C + 1 and 32 C - 1 are odd. Four run side by side, and the
+// One number of 32 bits for all words that a thread holds. If one word differs, in any bits, the number differs too: each step can
+// be undone. The first of the two words of a step is rotated by five bits and multiplied by an odd number. So two differences of
+// one bit, even of the same bit of both words, do not cancel: 32 C + 1 and 32 C - 1 are odd. Four run side by side, and the
 // instructions are spread over two pipes of the SM.
 __device__ unsigned fold(const Word (&d)[HELD]) {
     constexpr unsigned SIDE_BY_SIDE = 4, WORDS = HELD * (sizeof(Word) / 4), C = 0x9E3779B1;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void keep(Tally* tally, Record* records, const Job& j
     if (at < job.most_records) records[at] = found;
 }
 
-// Of a thread whose fold differs: every word of it that does.
+// Reports every word that differs of a thread with another fold.
 __device__ __forceinline__ void report(const Word (&d)[HELD], unsigned folded, unsigned expected, const DElement* words, unsigned chain,
                                        unsigned thread, Tally* tally, Record* records, const Job& job) {
     unsigned sm = this_sm(), wrong = 0;

@@ -7,8 +7,8 @@
 // Rows of A that have metadata of their own: below them it is the same again, as it is in all tiles.
 constexpr unsigned METADATA_LINES = 16;
 
-// An error that is there on purpose, in kernels by which accprobe tests itself: in one register of one thread of one SM a bit is
-// flipped, where in the last instruction of a chain a word of A has certain bits, and so has what it meets of B.
+// Plants an error in kernels that test accprobe itself. It flips a bit in one register of one thread of one SM. It does so if, in the
+// last instruction of a chain, a word of A has certain bits, and its partner of B has certain bits.
 __device__ __forceinline__ void plant(Word (&d)[HELD], const Word* a, const Word* b, const unsigned char* metadata, unsigned chain,
                                       unsigned thread) {
 #ifdef PLANTED_SM

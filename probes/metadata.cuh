@@ -20,9 +20,9 @@ template <class LineOf> __device__ unsigned eight_codes(const unsigned char* met
     return codes;
 }
 
-// PTX ISA, "Matrix Fragments for mma.sp.…" and "Register Fragments" of wgmma.mma_async.sp, the figures of metadata. Of four
-// neighbouring lanes, which hold two rows of A, the first METADATA_LANES give metadata, as the selector 0 says: codes of both rows,
-// or the next lane those of the lower one.
+// PTX ISA, "Matrix Fragments for mma.sp.…" and "Register Fragments" of wgmma.mma_async.sp, the figures of metadata. Four
+// neighbouring lanes hold two rows of A. With the selector 0, the first METADATA_LANES of them give metadata. A lane gives the codes
+// of both rows, or the next lane gives the codes of the lower row.
 template <class LineOf> __device__ unsigned metadata_register(const unsigned char* metadata, unsigned lane, LineOf line_of) {
     unsigned giving = lane % 4;
     if (giving >= METADATA_LANES) return 0;

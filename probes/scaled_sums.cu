@@ -1,6 +1,6 @@
-// Sums that are scaled and added to a total, each step rounded to nearest: times the product of both scales (HOW 0), times a's and
-// then b's (HOW 1), or b's and then a's (HOW 2); where FUSED is 1, the last factor is the multiply-add's that adds. sums, total
-// [rows, columns]; a [rows], b [columns].
+// Sums that are scaled and added to a total, each step rounded to nearest. HOW 0: times the product of both scales. HOW 1: times a's
+// scale, then b's. HOW 2: times b's scale, then a's. If FUSED is 1, a fused multiply-add applies the last factor and adds.
+// sums, total: [rows, columns]; a: [rows]; b: [columns].
 
 extern "C" __global__ void __launch_bounds__(256)
 scaled_sums(const float* sums, float* total, const float* a, const float* b, unsigned rows, unsigned columns) {

@@ -1,5 +1,5 @@
-// One tcgen05.mma on many independent dot products: a block takes 128 rows of a tile at a time, a thread a row of D. Of a tile with
-// 256 rows each of two blocks has half, and half of B's columns.
+// One tcgen05.mma on many independent dot products: a block takes 128 rows of a tile at a time, a thread a row of D. Two blocks
+// share a tile with 256 rows: each has half of the rows, and half of B's columns.
 #include "tile.cuh"
 #include "core_matrices.cuh"
 #include "tensor_memory.cuh"
@@ -8,9 +8,9 @@ constexpr unsigned ROWS = M / BLOCKS_OF_TILE, COLUMNS_OF_B = N / BLOCKS_OF_TILE,
 static_assert(ROWS == 128 && (A_WORDS == 8 || A_WORDS == K_96) && N % 8 == 0, "128 rows with 32 or 48 bytes of K");
 
 // Arguments: see mma_sync.cu. D, and C before it, is in the first N columns: row r in lane r, a column of 32 bits for each of its
-// elements. Metadata comes behind, then the scales of A: those of row r in lane r % 32, column r / 32, and in the same lane of every
-// other quarter, the next four of each row behind; then likewise those of all of B, column for row (PTX ISA, "Data Path Layout
-// Organization", A and D; "Block Scaling", "Scale factor A ID" and "Scale factor B ID", the layouts).
+// elements. Metadata comes behind, then the scales of A, then likewise the scales of all columns of B. The scales of row r are in
+// lane r % 32, column r / 32, and in the same lane of every other quarter. The next four scales of each row come behind.
+// Sources: PTX ISA, "Data Path Layout Organization", A and D; "Block Scaling", the layouts "Scale factor A ID" and "… B ID".
 extern "C" __global__ void CLUSTER __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement) {

@@ -15,7 +15,7 @@
 #define DIGIT(number) #number
 #define GROUP(blocks) "cta_group::" DIGIT(blocks)
 
-// Of the blocks that hold a tile, which this one is.
+// The number of this block among the blocks that hold a tile.
 __device__ unsigned rank_in_tile() {
     unsigned rank = 0;
     if (BLOCKS_OF_TILE == 2) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -53,7 +53,7 @@ __device__ void load_columns(unsigned address, unsigned (&words)[4]) {
     asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
 }
 
-// What the threads wrote, to tensor memory and to shared memory, is there for the instruction that comes after.
+// Makes the threads' writes to tensor memory and shared memory visible to the next instruction.
 __device__ void written() {
     asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -97,8 +97,8 @@ __device__ void read_through() {
 // PTX ISA, "Shared memory descriptor" of tcgen05: 1 in bits 46-48; no swizzle in 61-63.
 constexpr unsigned long long FIFTH_GENERATION = 1ull << 46;
 
-// 48 bytes of K: PTX ISA, "Absolute address mode for K dimension being 48B", which asks for the swizzle of 128 bytes, "Swizzling
-// modes": rows of 128 bytes, the 16 bytes of number i in place i ^ row % 8. The descriptor has the address of the third 16 bytes in
+// 48 bytes of K: PTX ISA, "Absolute address mode for K dimension being 48B". It needs the swizzle of 128 bytes ("Swizzling modes"):
+// rows of 128 bytes, the 16 bytes of number i in place i ^ row % 8. The descriptor has the address of the third 16 bytes in
 // bits 16-29, 1 in bit 52, which says so, and 2 in bits 61-63.
 constexpr unsigned K_96 = 12, SWIZZLED_ROW = 128;
 template <> constexpr unsigned STRIDE_OFFSET<K_96> = 8 * SWIZZLED_ROW;
@@ -112,8 +112,8 @@ template <> __device__ unsigned long long descriptor<K_96>(const Word* shared) {
          | (unsigned long long)(STRIDE_OFFSET<K_96> >> 4) << 32 | 1ull << 52 | 2ull << 61;
 }
 
-// A word of a row in shared memory. Where elements of 6 or 4 bits are not packed by the instruction's kind, PTX ISA, "Packing
-// formats of elements in shared memory", has 16 of them in each 16 bytes: their bits one after another, then padding.
+// A word of a row in shared memory. Elements of 6 or 4 bits that the instruction's kind does not pack take 16 bytes for 16 elements:
+// their bits one after another, then padding (PTX ISA, "Packing formats of elements in shared memory").
 template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {
     if (line == NO_LINE) return 0;
     if (BITS >= 8 || PACKED > 1) return packed<WORDS>(operands, line, word);
@@ -132,9 +132,10 @@ template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word*
 // Columns of metadata, as the selector 0 says; addresses are multiples of four columns.
 constexpr unsigned METADATA_COLUMNS = 4;
 
-// What a lane has in a column of metadata. PTX ISA, "Sparsity selector", the figures for M = 128 and 256, as CUTLASS (tmem_e_frg) and
-// JAX (format_tcgen05_sparse_metadata) lay them out: with eight groups a row, a lane has four of a row and of the one eight below,
-// and eight lanes on the next four; with sixteen it has those of its row, eight a column.
+// The word of a lane in a column of metadata. With eight groups a row, a lane has the codes of four groups of a row and of the row
+// eight below; the next four groups are eight lanes on. With sixteen groups, a lane has the codes of its row, eight a column.
+// Sources: PTX ISA, "Sparsity selector", the figures for M = 128 and 256; CUTLASS (tmem_e_frg); JAX
+// (format_tcgen05_sparse_metadata).
 template <class LineOf> __device__ unsigned metadata_word(const unsigned char* metadata, unsigned lane, unsigned column, LineOf line_of) {
     if (column >= GROUPS / 8) return 0;
     if (METADATA_ROWS == 2) return eight_codes(metadata, lane / 16 * 16 + lane % 8, lane / 8 % 2 * 4, line_of);

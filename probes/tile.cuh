@@ -16,8 +16,8 @@
 //   TILES                           of a matrix product: tiles that the threads of one compute, side by side
 //   MULTIPLY(d, a, b[, c][, e][, s]) the instruction; e: metadata; s: block scales of A and of B
 //
-// A tile of M x N cells holds PROBLEMS dot products: the A of problem p in every row that is p + row_shift (modulo PROBLEMS),
-// its B in every column that is p + column_shift, and its C in every cell where the two meet; C is zero in the other cells.
+// A tile of M x N cells holds PROBLEMS dot products. The A of problem p is in every row that is p + row_shift (modulo PROBLEMS), its
+// B in every column that is p + column_shift. Its C is in every cell where the two meet; C is zero in the other cells.
 // The result of one of those cells is reported. Each tile is laid out one placement further than the one before: over all of them
 // every cell of the tile is reported from once. Only bit patterns move: no register here is ever a floating-point value.
 
@@ -96,8 +96,8 @@ struct Tile {
 // of i / 2 % rows_of_lane.
 
 #if QUAD_PAIRS
-// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type": four lanes and the four that are sixteen on hold a
-// tile, each a row of A and a column of B.
+// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type". Four lanes, and the four that are sixteen on, hold a
+// tile. Each lane holds a row of A and a column of B.
 constexpr unsigned TILES_OF_WARP = 4;
 
 __device__ unsigned tile_of_lane(unsigned lane) { return lane % 16 / 4; }
@@ -115,7 +115,7 @@ __device__ unsigned cell_column(unsigned packed, unsigned lane, unsigned i) {
 #else
 // PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64" … "mma.m16n8k256" and, for wgmma, "Register Fragments": one rule covers all
 // of them. A group of four lanes holds one row of A (one column of B), a lane every fourth word of it; the second of two
-// registers is eight rows below. Of C and D, a lane holds two neighbours in a row.
+// registers is eight rows below. A lane holds two neighbours in a row of C and D.
 constexpr unsigned TILES_OF_WARP = 1, ROWS_OF_LANE = M < 16 ? M / 8 : 2;
 
 __device__ unsigned tile_of_lane(unsigned) { return 0; }

@@ -1,7 +1,7 @@
 """A GEMM whose partial sums lose their low bits: C[M, N] = A[M, K] · B[N, K]ᵀ in steps of BLOCK_K, one tile a program.
 
-After "Some Matrix Multiplication Engines Are Not As Accurate As We Thought" (PyTorch blog): each `tl.dot` starts from zero,
-its result is masked, then added to an accumulator of its own, in f32, by an ordinary addition.
+Source: "Some Matrix Multiplication Engines Are Not As Accurate As We Thought" (PyTorch blog). Each `tl.dot` starts from zero.
+Its result is masked, then added to a separate f32 accumulator by an ordinary addition.
 """
 
 import triton
