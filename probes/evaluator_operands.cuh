@@ -35,8 +35,8 @@ template <class Model> struct Shape {
 
 constexpr u32 HAS_NAN = 1, HAS_INF = 2;
 
-// From the power of the largest term to that of the constant onto which terms are added, as B's powers have it in chains, where all
-// sums have equal truncation.
+// Difference between the power of the constant onto which terms are added and the power of the largest term. B's powers include it
+// in chains, where all sums have equal truncation.
 template <class Model, class L = Layout<typename Model::Real>>
 constexpr int LIFT = Model::OF_SUM ? (2 * (L::DIGITS - Model::CUT_BITS) + 1) << (L::EXPONENT_PLACE - 17) : 0;
 

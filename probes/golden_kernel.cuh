@@ -1,6 +1,6 @@
 // The kernel of golden chains, of any `Unit`: what computes one chain.
 //
-//   Unit(shared, a, b)        brings the operands to where the instruction finds them; all threads of a block, which meet then
+//   Unit(shared, a, b)        brings the operands to where the instruction finds them; all threads of a block then synchronise
 //   begin(), end()            before the first chain, and behind the last
 //   compute(d, chain, codes)  d: of ADDENDS C, otherwise nothing yet. codes: the register of metadata of each instruction
 

@@ -42,12 +42,12 @@ DRAWN int normal_exponent(u32 x, u32 y) {
 
 enum Way { UNIFORM, NORMAL, WIDE, CENTRED, ENDS, PAIRED };
 
-// How operands are drawn. CENTRED: a line of A has an exponent between a_low and a_high, one of B between b_low and b_high; each
-// slot moves A's up and B's down by at most `slots`, each element by at most `spread`. C's lies around the sum of the two lines',
-// at most c_spread away. zeros, specials, c_zeros, c_specials, c_small: how many of 256 elements become that (c_small: subnormal
+// How operands are drawn. CENTRED: a line of A has an exponent between a_low and a_high, a line of B between b_low and b_high. Each
+// slot moves A's up and B's down by at most `slots`, each element by at most `spread`. C's exponent is at most c_spread away from
+// the sum of the two lines'. zeros, specials, c_zeros, c_specials, c_small: how many of 256 elements become that (c_small: subnormal
 // or zero). cancelling: pairs of slots have one product but for its sign, and but for one in 64 the same significand.
 // PAIRED: line i has the code i in the one slot `slots`, and else zeros: all pairs of codes of 8 bits; C is zero.
-// ENDS: the smallest and largest integers; c_edge: C close to where a sum of 32 bits overflows; of floating-point operands, 1:
+// ENDS: the smallest and largest integers. c_edge: for integers, C is close to where a sum of 32 bits overflows. For floats, 1: C is
 // within a few units of the largest number, 2: of the smallest normal one. one_sign: all products of two lines have one, and C has
 // it too. fours: each four slots have the same of each line.
 struct Recipe {

@@ -112,8 +112,8 @@ template <> __device__ unsigned long long descriptor<K_96>(const Word* shared) {
          | (unsigned long long)(STRIDE_OFFSET<K_96> >> 4) << 32 | 1ull << 52 | 2ull << 61;
 }
 
-// A word of a row in shared memory. Elements of 6 or 4 bits that the instruction's kind does not pack take 16 bytes for 16 elements:
-// their bits one after another, then padding (PTX ISA, "Packing formats of elements in shared memory").
+// A word of a row in shared memory. If the instruction's kind does not pack elements of 6 or 4 bits, 16 of them take 16 bytes: their
+// bits one after another, then padding. Source: PTX ISA, "Packing formats of elements in shared memory".
 template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word* operands, unsigned long long line, unsigned word) {
     if (line == NO_LINE) return 0;
     if (BITS >= 8 || PACKED > 1) return packed<WORDS>(operands, line, word);

@@ -59,7 +59,8 @@ _CLOBBERED = "~{xmm0},~{xmm1},~{xmm2},~{memory},~{flags}"
 @dataclass(frozen=True)
 class Loop:
     """The loop of one instruction. code: its machine code. run: a function of the addresses of A, B, C and D, the number of
-    tiles (at least one), the address of the control words, and for AMX the address of the configuration and the bytes per row.
+    tiles (at least one), and the address of the control words. Two more arguments are for AMX: the address of its
+    configuration, and the bytes per row of its tiles.
     """
 
     run: Callable[..., None]

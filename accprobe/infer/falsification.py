@@ -1,11 +1,11 @@
 """Falsification: tests the inferred model against alternative models, and resolves the findings accordingly.
 
-An alternative is compared with three sets of results: random operands of every kind, a sample of the experiments' queries, and
-operands on which it may differ from the model (`distinguishing`). One that explains all of them survives. The device is queried
-for the random and the made operands, so that the model is tested on them too. A feature is exact if no alternative with another
-value of it survives; otherwise the values of the survivors are candidates. If they reach the largest possible width, the
-smallest is a lower bound. If a neighbouring number survives, the next one is tried too; if several fields decide together, so
-are alternatives that change them at once.
+An alternative is compared with the results of random operands of every kind and of a sample of the experiments' queries. It is
+also compared on operands on which it may differ from the model (`distinguishing`). One that explains all of them survives. The
+device is queried for the random and the made operands, so that the model is tested on them too. A feature is exact if no
+alternative with another value of it survives; otherwise the values of the survivors are candidates. If they reach the largest
+possible width, the smallest is a lower bound. If a neighbouring number survives, the next one is tried too; if several fields
+decide together, so are alternatives that change them at once.
 """
 
 from __future__ import annotations

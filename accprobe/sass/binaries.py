@@ -39,7 +39,7 @@ _PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTAL
 _BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
 """Names of files that may contain device code, in a folder or a wheel."""
 _NUMBERS = count()
-"""Names of unpacked members: those of several wheels may wait to be read."""
+"""Numbers that name unpacked members. Members of several wheels may wait to be read."""
 
 
 @dataclass(frozen=True)
