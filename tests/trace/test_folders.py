@@ -109,6 +109,8 @@ HOSTILE: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "numbers out of order": (edited(number=7), "operation 0 is missing"),
     "a long name": (edited(name="x" * 100_000), "name: String should have at most"),
     "an enormous tensor": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]), "too large"),
+    "a negative size": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [-1, 64]), "greater than or equal to 0"),
+    "no strides": (lambda lines: lines[1]["inputs"][0].__setitem__(3, []), "has no strides for it"),
     "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "inputs.0.shape: Field required"),
     "an operation too few": (lambda lines: lines.pop(2), "operation 1 is missing"),
     "an end too early": (lambda lines: lines.pop(3), "operation 2 is missing"),
@@ -231,6 +233,22 @@ def test_only_functions_of_tensors_are_called_from_a_folder(name: str, tmp_path:
     (origin, *_) = compare_folders(tmp_path / "a", tmp_path / "b").origins
     assert [side.calls for side in origin.sides] == [(), ()]
     assert not origin.cause.verified
+
+
+def test_an_earlier_trace_is_kept_beside_a_new_one(tmp_path: Path) -> None:
+    """Its operands too, which are not those of the new trace."""
+    recorded(tmp_path, save=["*"])
+    before = {f"{path.name}~": path.read_bytes() for path in tmp_path.iterdir()}
+    recorded(tmp_path, batch=2)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {name: after[name] for name in before} == before
+    assert after.keys() == {*before, "trace.jsonl"}
+
+
+def test_text_of_a_trace_cannot_control_a_terminal(tmp_path: Path) -> None:
+    path = recorded(tmp_path) / "trace.jsonl"
+    path.write_text(path.read_text().replace("aten.mm.default", "aten.mm\\u001b[2J"))
+    assert read_trace(tmp_path).operations[0].name == "aten.mm�[2J"
 
 
 def test_a_script_without_torch_leaves_the_earlier_trace(tmp_path: Path) -> None:

@@ -329,3 +329,15 @@ def test_a_flag_that_torch_refuses_is_one_sentence(flag: str, sentence: str) -> 
     one = ProgramRun(function=lambda: torch.ones(2) + 1, flags={flag: "abc"})
     with pytest.raises(AccprobeError, match=sentence):
         run_both(one, one)
+
+
+def test_a_side_with_other_bits_in_a_second_run_has_no_other_cause() -> None:
+    runs: list[int] = []
+
+    def drifting() -> Any:
+        runs.append(1)
+        return torch.ones(4) * float(len(runs))
+
+    found = run_both(ProgramRun(function=drifting), ProgramRun(function=drifting))
+    causes = [(each.cause.kind, each.cause.text.rpartition(": ")[2]) for each in found.origins]
+    assert causes == [("atomics", "seen in a second run")]
