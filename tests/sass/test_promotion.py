@@ -198,6 +198,16 @@ def test_longest_sum_of_three_instructions(second: str, most: int) -> None:
     assert (chain.verdict, chain.most, dict(chain.opcodes)) == ("whole", most, {FIRST.split()[0]: 3})
 
 
+SCALED = tuple(f"FMUL R{24 + i}, R{24 + i}, R50" for i in range(4))
+
+
+@pytest.mark.parametrize(("between", "least", "most"), [((NEXT + ", UP0", NEXT), 2, 3), ((NEXT, *SCALED), 2, 2)])
+def test_shortest_promoted_sum(between: tuple[str, ...], least: int, most: int) -> None:
+    """A sum may begin anew where a predicate decides; it does not where it is scaled."""
+    chain = one(text(".L_x_1:", FIRST, *between, *ADDED, "@!P0 BRA `(.L_x_1)", "EXIT"))
+    assert (chain.verdict, chain.least, chain.most) == ("promoted", least, most)
+
+
 def test_register_that_is_loaded_anew_begins_anew() -> None:
     lines = (FIRST, NEXT, "LDS.128 R24, [R2]", NEXT, "EXIT")
     assert [(c.verdict, c.most) for c in chains(text(*lines))] == [("whole", 2), ("whole", 1)]

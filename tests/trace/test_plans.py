@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches
-from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products
+from accprobe.trace.products import _recorded_product, _scale_of, cause_of_plans, cause_of_products
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall
 from accprobe.trace.sides import KeptCalls, OriginSide
@@ -135,3 +135,25 @@ def scaled(plan: Planted, batch: int) -> OriginSide:
     values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), str(x.tensor.dtype)) for x in (*operands, *call.results)]
     operation = TracedOperation(0, "aten._scaled_mm.default", "", "forward", tuple(values[:4]), (values[4],))
     return OriginSide((operation,), (call,), call.results[0], KeptCalls(RecordedTrace([]), (), {}.get, Mapped("batch", batch)))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "found"),
+    [
+        (((), ()), "tensor"),
+        (((8, 1), (1, 4)), "row"),
+        (((8, 2), (2, 4)), None),
+        (((8, 1), (1, 4), (4,)), None),
+    ],
+)
+def test_scales_of_blocks_and_a_bias_are_not_modelled(shapes: Sequence[tuple[int, ...]], found: str | None) -> None:
+    assert _scale_of([torch.ones(shape) for shape in shapes], torch.ones(8, 16), torch.ones(16, 4)) == found
+
+
+def test_a_product_of_another_machine_is_not_probed_on_this_one() -> None:
+    """If this machine gives other words, a plan that is probed here would be called that of the other one."""
+    side = scaled(replace(FP8, m=8, n=8, k=64, scales="row", out="bf16"), 1)
+    side.run = replace(side.run, from_folder=True)
+    assert _recorded_product(side) is not None
+    side.calls[0].results[0].tensor[0, 0] += 1
+    assert _recorded_product(side) is None

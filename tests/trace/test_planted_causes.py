@@ -341,3 +341,15 @@ def test_a_side_with_other_bits_in_a_second_run_has_no_other_cause() -> None:
     found = run_both(ProgramRun(function=drifting), ProgramRun(function=drifting))
     causes = [(each.cause.kind, each.cause.text.rpartition(": ")[2]) for each in found.origins]
     assert causes == [("atomics", "seen in a second run")]
+
+
+def test_equal_results_of_code_that_is_not_seen_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compared but what both sides return."""
+
+    def eager() -> Any:
+        return torch.ones(4) + 1
+
+    made = eager()
+    monkeypatch.setattr(torch, "compile", lambda function, backend: lambda: made)
+    with pytest.raises(AccprobeError, match="no operation of side B was recorded: of code that inductor compiles"):
+        run_both(ProgramRun(function=eager), ProgramRun(function=eager, backend="inductor"))
