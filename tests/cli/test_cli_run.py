@@ -270,3 +270,14 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     report = Report.load(path)
     assert (report.device.kind, report.device.reason) == ("cpu", "there is no NVIDIA driver")
     assert [row.status for row in report.measured] == ["confirmed"]
+
+
+def test_a_file_that_is_no_report_is_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "notes.json"
+    file.write_text("{}")
+    result = invoke("run", "--device", "sim:h100", "--select", "QGMMA", "-o", str(file))
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"accprobe: -o {file}: there is a file that is no report of this accprobe; give another name\n",
+    )
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["{}"]

@@ -36,6 +36,8 @@ def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that
 
 def test_json_is_the_report_again(path: Path) -> None:
     assert show(str(path), "--format", "json").stdout == path.read_text()
+    assert show(str(path), "-o", "-").stdout == path.read_text()
+    assert show(str(path), "-o", "-", "--format", "csv").stdout.startswith("device,")
     one = Report.model_validate_json(show(str(path), "wgmma*.rs", "--format", "json").stdout)
     assert [row.name for row in one.instructions] == ["wgmma.m64n8k32.f32.e4m3.e4m3.rs"]
 

@@ -261,6 +261,7 @@ def test_a_comparison_names_the_steps_around_the_sums_that_differ() -> None:
     same, sentence = versus(linear.model_copy(update={"regions": (region.model_copy(update={"findings": findings}),)}), linear)
     assert not same
     assert "changed epilogue: none -> " in sentence
+    assert sentence.count("epilogue") == 1
 
 
 @pytest.mark.gpu

@@ -19,7 +19,7 @@ from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.tree.structures import order_in_words
+from accprobe.gemm.tree.structures import direction, order_in_words
 from accprobe.isa.formats import FORMATS
 from accprobe.report.words import plan_words
 
@@ -157,3 +157,17 @@ def test_four_slices_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "slice_sizes: 512, 512, 512, 512\n" in printed
     assert "repeatable: no" in printed
+
+
+@pytest.mark.parametrize(
+    ("ks", "words"),
+    [
+        ((0, 1, 4, 5, 8), "2 of every 4 k"),
+        ((0, 1, 4, 5, 6), "in another order"),
+        ((0, 1, 4, 5, 9), "in another order"),
+        ((0, 1, 4, 8, 9), "in another order"),
+    ],
+)
+def test_a_share_is_named_if_only_its_last_piece_is_smaller(ks: tuple[int, ...], words: str) -> None:
+    others = tuple(k for k in range(10) if k not in ks)
+    assert direction([tuple((k,) for k in ks), (others,)]) == words

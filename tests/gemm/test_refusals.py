@@ -21,6 +21,7 @@ from accprobe.gemm.plans import draft
 from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain
+from accprobe.render.subjects.products import proviso
 
 
 def two_level_sums(a: Array, b: Array) -> Array:
@@ -49,9 +50,11 @@ def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found == "inferred"
     assert sum(evaluated) < 500_000
     assert reason.endswith("the nearest plan is too far off to be suggested")
-    (region,) = row(outcome, "two levels").regions
+    measured = row(outcome, "two levels")
+    (region,) = measured.regions
     assert region.model is None
-    assert "effective_bits" not in region.findings
+    assert not {"effective_bits", "order"} & region.findings.keys()
+    assert proviso(measured) == ""
 
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:
