@@ -121,6 +121,15 @@ def test_scales(of: str, how: str, fused: bool) -> None:
     assert exceeded(model, a, b, scales) <= 1
 
 
+def test_scales_magnify_what_sums_lose_below_their_range() -> None:
+    """Every product is below the last bit of the sums."""
+    model = product_model(512, promote=128, scales=Scales("row"), of=of_sums(min_exponent=8))
+    scales = ScaleWords(np.full((4, 1), 60, np.float32), np.full((1, 4), 60, np.float32))
+    a, b = (np.full((4, 512), 0.125, fmt.ml_dtype).view(fmt.dtype) for fmt in (model.a, model.b))
+    assert not model.result.values(product(model, a, b, scales=scales)).any()
+    assert 0.1 < exceeded(model, a, b, scales) <= 1
+
+
 def test_no_bound_where_sums_can_be_too_large_or_are_no_numbers() -> None:
     model = product_model(64, "e5m2", "f16")
     a = np.full((2, 64), FORMATS["e5m2"].largest, np.uint8)
