@@ -17,6 +17,8 @@ from pathlib import Path
 
 from commands import host, seconds
 
+from accprobe.report.words import percent
+
 LIMIT = 0.5
 """Seconds a configuration, compiling included."""
 
@@ -46,7 +48,9 @@ def main() -> int:
     cold, warm = results = measure(options.device)
     for each in results:
         print(f"{each['state']:12} {each['seconds']:6.3f} s a configuration, limit {LIMIT} s, {each['runs']} configurations")
-    print(f"compiling: {1 - float(str(warm['seconds'])) / float(str(cold['seconds'])):.0%} of the time with an empty cache")
+    print(
+        f"compiling: {percent(1 - float(str(warm['seconds'])) / float(str(cold['seconds'])))} of the time with an empty cache"
+    )
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(f"  {json.dumps(each)}" for each in results)

@@ -12,6 +12,7 @@ from typing import Literal
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.error_report import BudgetRequest, ErrorRow, entries
 from accprobe.isa.formats import FORMATS, Format
+from accprobe.report.words import percent
 
 # The search for an interval emulates so many times fewer outputs.
 FEWER = 8
@@ -172,12 +173,6 @@ def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
         ]
         rest = f" ({', '.join(losses)})" if losses else ""
         yield f"{of}{data} data: rounding the operands{how} alone costs {percent(entry.quantisation_error or 0)}{rest}."
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """Return "25 %", "0.13 %", "3.1e-06 %"."""
-    value = 100 * share
-    return f"{value:.{digits}g} %" if value < 99.5 else f"{value:.0f} %"
 
 
 def ratio(times: float) -> str:

@@ -23,6 +23,7 @@ from accprobe.evaluate.miscounts import fit_miscounts
 from accprobe.evaluate.product import SumWords, rounded_to
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.tree import Rounding
+from accprobe.report.words import percent
 
 # Default rate of false alarms: the share of correct elements that a test may reject.
 FALSE_ALARMS = 1e-9
@@ -206,7 +207,7 @@ class Mismatch:
         equal = {name: self.got == d for name, d in self._mutants()}
         best = max(equal, key=lambda name: (equal[name][self.beyond].mean(), equal[name].mean()))
         share = float(equal[best][self.beyond].mean())
-        bits = f"{best}, which gives {'exactly these bits' if share == 1 else f'{share:.0%} of them bit for bit'}"
+        bits = f"{best}, which gives {'exactly these bits' if share == 1 else f'{percent(share)} of them bit for bit'}"
         found = list(filter(None, [self._miscounted(), bits if share > 0.5 else ""]))
         return f"likeliest: {': '.join(found)}" if found else ""
 

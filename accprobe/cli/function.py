@@ -216,7 +216,7 @@ def _callables(
 
     def measured(on_report: OnReport, show: Show) -> None:
         def shares(title: str) -> Callable[[str, float], None]:
-            return lambda name, share: show(int(100 * share), 100, f"{title}: {name}")
+            return lambda name, share: show(int(100 * share), 100 if share else None, f"{title}: {name}")
 
         if layout:
             scaled = [quantisers.QuantiserSubject(name, fmt, layout, device, arrays) for name in names]

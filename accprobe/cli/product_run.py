@@ -212,7 +212,7 @@ class ProductRun:
         elements = self.elements or usual_elements(called.spec, called.library.device, setting.request.reduced is not None)
 
         def progress(name: str, part: float) -> None:
-            show(int(100 * part), 100, f"{measured.title}: {name}")
+            show(int(100 * part), 100 if part else None, f"{measured.title}: {name}")
 
         if isinstance(called, CompositeAdapter):
             elements = self.elements or called.limit_elements(elements)

@@ -40,8 +40,11 @@ NARROWEST = 80
 HANG = 4
 """Columns by which the second line of a paragraph is indented."""
 
+CELL_HANG = 2
+"""Columns by which the second line of a table cell is indented."""
+
 LEAST = 8
-"""Smallest width of a column."""
+"""Smallest width of a column. A "context" column is at least as wide as its longest word."""
 
 STYLES: dict[Tone, str] = {
     "": "",
@@ -154,7 +157,7 @@ def _breaks(text: str, width: int, hang: int) -> Iterator[int]:
     """Yield the places at which a line is broken."""
     at = taken = 0
     room = width
-    for word in re.findall(r"\s*\S+", text):
+    for word in re.findall(r"\s*\S+(?: %\S*)?", text):
         fits = cell_len(word.strip()) <= width - hang
         for piece in [word] if fits else _short(_DOTS.split(word), width - hang):
             blanks = len(piece) - len(piece.lstrip()) if taken else 0
@@ -190,7 +193,7 @@ def _table(table: Grid, width: int) -> Iterator[Text]:
 
 def _rows(table: Grid, shown: Sequence[int], widths: Sequence[int], gap: int) -> Iterator[Text]:
     """Yield the rows; a first cell that several rows of a group share is printed once."""
-    columns, hang = [table.columns[i] for i in shown], 0 if table.is_of_facts else 2
+    columns, hang = [table.columns[i] for i in shown], 0 if table.is_of_facts else CELL_HANG
     others: list[Text] = []
     for at, row in enumerate(table.rows):
         cells = [_broken(_text(row[i]), wide, hang) for i, wide in zip(shown[1:], widths[1:], strict=True)]
@@ -218,7 +221,11 @@ def _beside(cells: Sequence[list[Text]], columns: Sequence[Column], widths: Sequ
 def _fitted(table: Grid, width: int) -> tuple[list[int], int, list[int]]:
     """Return the columns that are shown, the blanks between two, and their widths."""
     wide = [max(map(cell_len, texts)) for texts in (_column(table, i) for i in range(len(table.columns)))]
-    least = [w if c.whole or c.number else min(w, max(c.least, LEAST)) for c, w in zip(table.columns, wide, strict=True)]
+    words = [_longest_word(_column(table, i)) if c.need == "context" else 0 for i, c in enumerate(table.columns)]
+    least = [
+        w if c.whole or c.number else min(w, max(c.least, LEAST, word))
+        for c, w, word in zip(table.columns, wide, words, strict=True)
+    ]
     shown = list(range(len(wide)))
 
     def taken(of: Sequence[int] | Mapping[int, int], gap: int) -> int:
@@ -240,6 +247,11 @@ def _column(table: Grid, i: int) -> list[str]:
     """Return the lines of a column, with its header."""
     cells = (text_of(row[i]).split("\n") for row in table.rows)
     return [*table.columns[i].header.split("\n"), *(each for cell in cells for each in cell)]
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    """Return the width in which no word is broken; each word after the first may begin an indented line."""
+    return max((cell_len(word) + CELL_HANG * (i > 0) for text in texts for i, word in enumerate(text.split())), default=0)
 
 
 def _left_out(table: Grid, i: int) -> str:

@@ -23,6 +23,14 @@ def so_many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def percent(share: float, digits: int = 2) -> str:
+    """Return "25 %", "0.13 %", "3.1e-06 %"; "100 %" only of a share of at least 1."""
+    value = 100 * share
+    if value < 99.5:
+        return f"{value:.{digits}g} %"
+    return f"{min(value, 99.99):.4g} %" if value < 100 else f"{value:.0f} %"
+
+
 def status_counts(claims: Iterable[Claim], not_measured: int = 0) -> str:
     """Return "101 of 102 products confirmed, 1 of 102 products inferred"; skipped ones are not counted.
 

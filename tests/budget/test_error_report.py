@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
-from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, percent, ratio, sentences, weighed
+from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, ratio, sentences, weighed
 from accprobe.budget.data import drawn_values, quantised
 from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries, plans_of
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
+from accprobe.report.words import percent
 
 QGMMA = of_named("QGMMA")
 SMALL = BudgetRequest(ks=(512, 2048), outputs=256)
@@ -109,7 +110,7 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
 
 
 def test_numbers_in_words() -> None:
-    assert [percent(x) for x in (0.2491, 0.999, 3.2, 0.00013, 1.5e-7)] == ["25 %", "100 %", "320 %", "0.013 %", "1.5e-05 %"]
+    assert [percent(x) for x in (0.2491, 0.999, 3.2, 0.00013, 1.5e-7)] == ["25 %", "99.9 %", "320 %", "0.013 %", "1.5e-05 %"]
     assert [ratio(x) for x in (503.2, 1.07, 24.7)] == ["503", "1.1", "25"]
 
 

@@ -59,7 +59,7 @@ def test_missed_mistakes_are_explained() -> None:
     """An accumulator of whole numbers loses nothing, however narrow; of few products promotion buys little."""
     found = advised(replace(ASKED, data="integers"))
     assert caught(found)["no promotion"] == 0
-    assert "detects 'no promotion' in 0% of the tests: it changes no result." in words(found)
+    assert "detects 'no promotion' in 0 % of the tests: it changes no result." in words(found)
 
 
 @pytest.mark.usefixtures("few_tests")

@@ -159,8 +159,11 @@ def surviving(*alternatives: str) -> Row:
     [
         (product_data(), "1.3e-1 of sum |a·b| (without overflow and subnormals)"),
         (product_data(product_model(promote=128)), "1.6e-2 of sum |a·b| ("),
-        (product_data(product_model(slices=4, kept="bf16")), "3.7e-2 of sum |a·b|, 89% from the fused sums, 11% from rounding"),
-        (product_data(product_model(promote=128, out="bf16")), "2.0e-2 of sum |a·b|, 80% from the fused sums, 20% from"),
+        (
+            product_data(product_model(slices=4, kept="bf16")),
+            "3.7e-2 of sum |a·b|, 89 % from the fused sums, 11 % from rounding",
+        ),
+        (product_data(product_model(promote=128, out="bf16")), "2.0e-2 of sum |a·b|, 80 % from the fused sums, 20 % from"),
         (surviving("product_exponent: normalised operands"), "1.3e-1 of sum |a·b| ("),
         (product_data(scale="row"), "1.3e-1 of sum |a·b| with its scales ("),
     ],

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.advice import percent
 from accprobe.budget.data import DATA_KINDS, OwnData
 from accprobe.budget.error_check import FALSE_ALARMS
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
@@ -29,6 +28,7 @@ from accprobe.render.document import (
     tabulate,
     text_of,
 )
+from accprobe.report.words import percent
 
 SIMULATED = "Simulated: the published model of the chip is evaluated; nothing was measured."
 
@@ -190,7 +190,7 @@ def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
 def _detects(found: ToleranceReport, test: str) -> str:
     """Return "detects 4 of 6 mistakes" in every trial, or that the test rejects correct results."""
     if (share := found.passed[test]) < ALWAYS:
-        return f"rejects correct results in {1 - share:.0%} of the trials"
+        return f"rejects correct results in {percent(1 - share)} of the trials"
     detected = sum(row.by[test] >= ALWAYS for row in found.kill_table)
     return f"detects {detected} of {len(found.kill_table)} mistakes"
 
@@ -253,7 +253,7 @@ def _assert(found: ToleranceReport) -> str:
 def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
     """Yield each mistake, and the share of trials in which each test detects it."""
     shares = found.passed.values()
-    passed = (Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{1 - share:.0%} FAIL", "bad") for share in shares)
+    passed = (Phrase("pass", "good") if share >= ALWAYS else Phrase(f"{percent(1 - share)} FAIL", "bad") for share in shares)
     yield Phrase("(correct results)", "quiet"), *passed
     for row in found.kill_table:
         yield Phrase(row.mistake), *(_detected(row.by[name]) for name in found.passed)
@@ -262,7 +262,7 @@ def kill_rows(found: ToleranceReport) -> Iterator[tuple[Phrase, ...]]:
 def _detected(share: float) -> Phrase:
     if share >= ALWAYS:
         return Phrase("detected", "good")
-    return Phrase("missed" if share <= 1 - ALWAYS else f"{share:.0%}", "bad" if share <= 0.5 else "")
+    return Phrase("missed" if share <= 1 - ALWAYS else percent(share), "bad" if share <= 0.5 else "")
 
 
 def tolerance_words(found: ToleranceReport) -> Iterator[str]:
@@ -274,14 +274,14 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     for name, share in found.passed.items():
         if share < ALWAYS:
             title = titles[name].capitalize()
-            yield f"{title} rejects correct results in {1 - share:.0%} of the tests, so its detections mean nothing."
+            yield f"{title} rejects correct results in {percent(1 - share)} of the tests, so its detections mean nothing."
     first = [row for row in found.kill_table if row.by.get("own", 1.0) < ALWAYS]
     if first:
-        shares = ", ".join(f"'{row.mistake}' ({row.by['own']:.0%})" for row in first)
+        shares = ", ".join(f"'{row.mistake}' ({percent(row.by['own'])})" for row in first)
         yield f"Your own test does not always detect {shares}."
 
 
 def _why_missed(row: CaughtMistake) -> str:
     """Return why a mistake is missed: it changes results by less than correct sums may lose."""
     size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "it changes no result"
-    return f"The recommended test detects '{row.mistake}' in {row.by['elements']:.0%} of the tests: {size}."
+    return f"The recommended test detects '{row.mistake}' in {percent(row.by['elements'])} of the tests: {size}."

@@ -10,6 +10,7 @@ from accprobe.gemm.known_plans import Candidate, Explanation, differences, diffe
 from accprobe.gemm.verification import ElementMismatch, got_and_expected
 from accprobe.isa.formats import Format
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid, paragraphs
+from accprobe.report.words import percent
 
 TITLES = {
     "products_per_sum": "products per fused sum",
@@ -90,17 +91,17 @@ def _unknown(found: Explanation) -> Iterator[str]:
         return
     if found.plans:
         share = (found.compared - found.mismatches) / found.compared
-        yield f"the nearest plan ({_short_plan(found.plans[0])}) gives {share:.1%} of {found.compared:,} results"
+        yield f"the nearest plan ({_short_plan(found.plans[0])}) gives {percent(share, 3)} of {found.compared:,} results"
         yield f"the others lie in {_area(known.rows, known.columns)}"
     else:
         yield f"no known plan gives any of {found.compared} compared results"
     yield (
-        f"compared with exact sums, rounded once, {known.differing_from_exact / known.compared:.1%} of the results differ:"
+        f"compared with exact sums, rounded once, {percent(known.differing_from_exact / known.compared, 3)} of the results differ:"
         f" median {known.median_ulp:,} ulp, maximum {known.largest_ulp:,} ulp"
     )
     if known.miscounts:
         yield f"likeliest cause: {'; '.join(known.miscounts)}"
-        yield f"(it explains {known.miscounts_explain:.1%} of the squared difference; no plan confirms it bit for bit)"
+        yield f"(it explains {percent(known.miscounts_explain, 3)} of the squared difference; no plan confirms it bit for bit)"
     else:
         yield "the difference from exact sums shows no missing, repeated or mispaired k"
     yield "if you have the program, `accprobe gemm` probes it"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from accprobe.render.document import Column, Element, List, Paragraph, Phrase, tabulate
 from accprobe.report.functions import FunctionRow
-from accprobe.report.words import so_many
+from accprobe.report.words import percent, so_many
 
 COLUMNS = (
     Column("function", lambda row: row.title, least=22),
@@ -124,5 +124,4 @@ def remarks_of(row: FunctionRow, named: bool) -> Iterator[str]:
 def _share(row: FunctionRow) -> str:
     if row.errors is None or not row.errors.words:
         return ""
-    share = row.errors.correct / row.errors.words
-    return "100 %" if row.errors.correct == row.errors.words else f"{min(100 * share, 99.99):.4g} %"
+    return percent(row.errors.correct / row.errors.words, digits=4)

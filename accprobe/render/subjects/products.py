@@ -35,6 +35,7 @@ from accprobe.report.words import (
     is_misplaced,
     miscounted,
     misscaled,
+    percent,
     plan_words,
     so_many,
     status_counts,
@@ -382,7 +383,7 @@ def bound_words(row: ProductRow, region: RegionRecord) -> str:
         return ""
     largest = sorted((loss for loss in LOSSES if shares.get(loss, 0) >= LEAST_SHARE * bound), key=lambda loss: -shares[loss])
     names = LOSSES | ({"sums": "the additions"} if row.is_reduction else {})
-    sources = [f"{shares[loss] / bound:.0%} from {names[loss]}" for loss in largest] if len(largest) > 1 else []
+    sources = [f"{percent(shares[loss] / bound)} from {names[loss]}" for loss in largest] if len(largest) > 1 else []
     scaled = " with its scales" if row.scale else ""
     terms = "|x|" if row.is_reduction else "|a·b|"
     return ", ".join([f"{rounded_up(bound)} of sum {terms}{scaled}", *sources]) + " (without overflow and subnormals)"

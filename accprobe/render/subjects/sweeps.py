@@ -8,7 +8,7 @@ from itertools import groupby
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, tabulate
 from accprobe.report.sweeps import OperandSet, SweepRecord
-from accprobe.report.words import register
+from accprobe.report.words import percent, register
 from accprobe.sass import opcodes
 
 MASKED = (
@@ -60,6 +60,10 @@ def _of(field: str, form: str = "") -> Callable[[SweepLine], str]:
     return lambda line: "" if (found := getattr(line[0], field)) is None else f"{found:{form}}"
 
 
+def _relative_error(line: SweepLine) -> str:
+    return "" if line[0].relative_error is None else percent(line[0].relative_error)
+
+
 def _ran_as(line: SweepLine) -> Phrase:
     counts = dict(line[0].lowering)
     if not line[0].opcodes:
@@ -80,7 +84,7 @@ COLUMNS = (
     Column("ran as", _ran_as, least=12),
     Column("bits,\nnormal", _bits("normal", "uniform"), whole=True),
     Column("bits,\nfull-width", _bits("full-width"), "context", whole=True),
-    Column("relative\nerror", _of("relative_error", ".2e"), number=True),
+    Column("relative\nerror", _relative_error, number=True),
     Column("bits\ndiffer", _differ, number=True),
     Column("TFLOP/s", _of("tflops", ".0f"), number=True),
     Column("registers", _of("registers"), "detail", number=True),
