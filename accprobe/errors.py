@@ -6,6 +6,7 @@ Text from binaries and reports is made safe for a terminal before it is printed 
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 import traceback
 from collections.abc import Iterable
@@ -79,7 +80,8 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=MOST_MEANT, cutoff=ALIKE_ENOUGH)
     parts = [each for each in names if name in _PARTS.split(each) or each in _PARTS.split(name)]
-    near = [prefix + each for each in dict.fromkeys([*close, *parts])][:MOST_MEANT]
+    one_letter = [each for each in names if len(each) == len(name) > 1 and sum(map(operator.ne, each, name)) == 1]
+    near = [prefix + each for each in dict.fromkeys([*close, *parts, *one_letter])][:MOST_MEANT]
     return f"did you mean {_listed(near, 'or')}?" if near else ""
 
 

@@ -180,16 +180,16 @@ class Mismatch:
         row, column = np.unravel_index(np.argmax(times), times.shape)
         return int(row), int(column)
 
-    def sentence(self) -> str:
-        """Return the worst element, its error, the number of others, and the likeliest cause."""
+    def sentence(self, bounded: str) -> str:
+        """Return how many elements exceed the bounds of `bounded`, the likeliest cause, and the worst element."""
         at, bound = self.worst, self.tolerance.bound
         got, exact = float(self.got[at]), float(self.tolerance.exact.sums[at])
         off = abs(got - exact)
         times = f", {off / bound[at]:.4g} times its bound of {bound[at]:.3g}" if bound[at] > 0 else ", but must be exact"
         error = f"off by {off:.3g}{times}" if np.isfinite(got) else "not finite"
-        count = f"{int(self.beyond.sum()):,} of {self.beyond.size:,} elements exceed their bounds"
+        count = f"{int(self.beyond.sum()):,} of {self.beyond.size:,} elements exceed the bounds of {bounded}"
         cause = self.of_few().cause() or "no known mistake explains them"
-        return f"element [{at[0]}, {at[1]}] is {got:.9g}, the exact sum {exact:.9g}: {error}; {count}; {cause}"
+        return f"{count}; {cause}; element [{at[0]}, {at[1]}] is {got:.9g}, the exact sum {exact:.9g}: {error}"
 
     def of_few(self) -> Mismatch:
         """Restrict a large result to the rows and columns with the most mismatches."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--arrays", type=click.Choice(("torch", "numpy", "jax")), help="Arrays that your function takes.")
 @click.option("--exhaustive", is_flag=True, help="Compare all 2^32 operands of a 32-bit format on a CPU too.")
 @click.option("--select", multiple=True, metavar="GLOB", help="PTX instructions: a name or a glob. Repeatable.")
-@report_options
+@report_options()
 @click.option("--list", "listing", is_flag=True, help="List the PTX instructions.")
 def function_command(
     callable_: str | None,

@@ -16,6 +16,7 @@ from accprobe.errors import AccprobeError, DeviceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from accprobe.gemm.callables.builtin import Builtin
     from accprobe.render.document import Element
     from accprobe.render.progress import Show
 
@@ -25,8 +26,8 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.command("gemm")
 @click.argument("callable_", metavar="[CALLABLE]", required=False)
 @click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="Shape. Repeatable.  [default: 256x256x1024]")
-@click.option("--dtype", metavar="A[:B]", help="Format of A, and of B if it differs.  [default: CALLABLE's]")
-@click.option("--out", metavar="FORMAT", help="Format of D.  [default: CALLABLE's]")
+@click.option("--dtype", metavar="A[:B]", help="Format of A, and of B if it differs.  [default: see --list]")
+@click.option("--out", metavar="FORMAT", help="Format of D.  [default: see --list]")
 @click.option("--scale", type=click.Choice(SCALE_NAMES), default="none", show_default=True, help="Scales of the operands.")
 @click.option(
     "--option",
@@ -47,16 +48,17 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh elements to verify the plan on.  [default: 2^18 in at most 2^12 calls; on a GPU 2^22]",
+    help="Fresh elements to verify the plan on.  [default: 2^18, on a GPU 2^22; fewer if CALLABLE would be called more"
+    " than 4096 times]",
 )
 @click.option(
     "--data",
     metavar="FILE[:TENSOR]",
-    help="File with your own operands: .npy, .pt or .safetensors. It has a [M, K] and b [K, N], or only weights [N, K] for B."
-    " accprobe also verifies the plan on rows and columns drawn from them.",
+    help="File with your own operands. A .pt or .safetensors file has tensors a [M, K] and b [K, N], or one tensor with weights"
+    " [N, K] for B; an .npy file has weights. accprobe also verifies the plan on rows and columns drawn from them.",
 )
 @seed_option
-@report_options
+@report_options()
 @click.option("--list", "listing", is_flag=True, help="List built-in callables and missing dependencies.")
 def gemm_command(
     listing: bool,
@@ -190,10 +192,18 @@ def _list() -> None:
 
     yours = (
         "FILE.py:FUNCTION, package.module:FUNCTION",
-        "your function: d = f(a, b), f(a, b, bias) or f(a, b, scale_a, scale_b)",
+        "your function: d = f(a, b), f(a, b, bias) or f(a, b, scale_a, scale_b); default f32 -> what it returns",
     )
-    every = ((listed.name, listed.title, listed.explain_unavailable()) for listed in BUILTIN.values())
-    list_names([*((name, f"{title}{f'; {missing}' if missing else ''}") for name, title, missing in every), yours])
+    every = [(listed.name, "; ".join(filter(None, _listed(listed)))) for listed in BUILTIN.values()]
+    list_names([*every, yours])
+
+
+def _listed(builtin: Builtin) -> tuple[str, str, str]:
+    """Return the title, the default formats and what is missing."""
+    from accprobe.isa.formats import FORMATS
+
+    first = FORMATS[builtin.formats[0]]
+    return builtin.title, f"default {first} -> {builtin.result(first)}", builtin.explain_unavailable()
 
 
 def _blocks(run: ProductRun) -> Iterator[Element]:

@@ -100,13 +100,10 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    from accprobe.build.driver import explain_missing_gpu
     from accprobe.build.processor import explain_missing_instructions
     from accprobe.devices import named_devices
 
     yield from named_devices()
-    if reason := explain_missing_gpu():
-        print_message(f"no GPU found: {reason}")
     if reason := explain_missing_instructions():
         print_message(f"the processor cannot be measured: {reason}")
 

@@ -130,8 +130,12 @@ class ProductRun:
 
     @property
     def counted(self) -> str:
-        """Return "2 products (the last one incomplete)"."""
-        return f"{len(self.rows)} product{'s' * (len(self.rows) != 1)}" + " (the last one incomplete)" * self.is_last_incomplete
+        """Return "1 product", "1 incomplete product", "1 product and 1 incomplete product"."""
+        from accprobe.report.words import so_many
+
+        complete = len(self.rows) - self.is_last_incomplete
+        counts = ((complete, "product"), (int(self.is_last_incomplete), "incomplete product"))
+        return " and ".join(so_many(count, noun) for count, noun in counts if count)
 
     def add(self, row: ProductRow, compare: bool = True) -> Report:
         """Add a row and return the report. compare: describe how it differs from the first row."""
@@ -182,7 +186,7 @@ class ProductRun:
         library, clauses = opened.adapter.library, []
         if self.device is None and library.device == "cpu" and library.name == "torch":
             count, why = driver.gpus()
-            why = "the installed torch cannot use a GPU" if count else f"no GPU was found ({why})"
+            why = "the installed torch cannot use a GPU" if count else f"no GPU found ({why})"
             clauses.append(f"{why}: {opened.adapter.name} runs on {device_in_words(opened)}")
         if opened.ineffective:
             clauses.append(_without_effect(opened.ineffective))

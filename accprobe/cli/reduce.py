@@ -23,13 +23,13 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 )
 @click.option("--dim", type=click.Choice(("last", "first", "all")), help="Reduced dimension.  [default: last]")
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
-@click.option("--out", metavar="FORMAT", help="Format of the result.  [default: CALLABLE's]")
+@click.option("--out", metavar="FORMAT", help="Format of the result.  [default: what CALLABLE returns]")
 @click.option(
     "--option",
     "options",
     multiple=True,
     metavar="NAME=VALUE,…",
-    help="Option of CALLABLE, such as eps=1e-5, or a flag of torch.backends.cuda.matmul, such as allow_tf32=True. Repeatable.",
+    help="Option of CALLABLE, such as eps=1e-5. Repeatable.",
 )
 @click.option("--versus", metavar="CALLABLE", help="Second callable, probed in the same way and compared.")
 @click.option(
@@ -45,10 +45,11 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh results to verify the plan on.  [default: 2^18 in at most 2^14 calls; on a GPU 2^20 in at most 2^17 calls]",
+    help="Fresh results to verify the plan on.  [default: 2^18, on a GPU 2^20; fewer if CALLABLE would be called more"
+    " than 2^14 times, on a GPU 2^17]",
 )
 @seed_option
-@report_options
+@report_options()
 def reduce_command(
     callable_: str,
     shapes: tuple[str, ...],
@@ -74,9 +75,8 @@ def reduce_command(
     sums. A row is confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
-    accprobe then finds the order of its sum and the steps around it. The default of --elements differs for composites. softmax,
-    rms_norm and layer_norm in 16 bits are verified on up to 2^25 results. For the others x has at most 2^25 elements, on a GPU
-    2^27; so long rows give fewer results.
+    accprobe then finds the order of its sum and the steps around it. By default it verifies softmax, rms_norm and layer_norm in
+    16 bits on up to 2^25 results. For the others x has at most 2^25 elements, on a GPU 2^27; so long rows give fewer results.
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 

@@ -60,16 +60,12 @@ def _read(name: str, evidence: bool) -> Report:
     return load_with_evidence(name)
 
 
-def report_options(command: Command) -> Command:
-    """Add --format, -o and --time-limit, whose values the command gets as one argument `to`."""
-    with_options: Command = time_limit_option(output_options("json", file_help=_REPORT_FILE)(command))
-    return with_options
-
-
-_REPORT_FILE = (
-    "Report file, saved after each row. Its other rows of the same device stay in it; with `run`, only if accprobe, environment"
-    " and seed are the same. The previous file is kept as FILE~"
-)
+def report_options(same: str = "device is") -> Callable[[Command], Command]:
+    """Add --format, -o and --time-limit, whose values the command gets as one argument `to`. same: when rows stay in FILE."""
+    stay = f"Report file, saved after each row. Rows already in FILE stay if {same} the same."
+    return lambda command: time_limit_option(
+        output_options("json", file_help=f"{stay} The previous file is kept as FILE~")(command)
+    )
 
 
 @contextmanager
@@ -142,7 +138,7 @@ def measure_report(
         to.print(lambda: blocks(latest[0]), lambda _: latest[0].dumps())
     if isinstance(stop, KeyboardInterrupt):
         measured = counted(latest[0]) if latest else ""
-        saved = f"{to.file} has {measured}" if to.file else f"{measured} measured; use -o FILE to keep them"
+        saved = f"{to.file} has {measured}" if to.file else f"{measured} measured; use -o FILE to keep the results"
         exit_interrupted(saved if measured else "nothing was measured yet", stop)
     if stop is not None:
         raise stop

@@ -1,4 +1,4 @@
-"""`accprobe run`: characterise, verify and report every instruction of a device."""
+"""`accprobe run`: measure, verify and report every instruction of a device."""
 
 from __future__ import annotations
 
@@ -38,14 +38,18 @@ BESIDE = "h200"
 )
 @seed_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Worker processes.  [default: one per core, at most 8]")
-@click.option("--ncu", is_flag=True, help="Count the executed opcodes with Nsight Compute (mostly needs root).")
+@click.option(
+    "--ncu",
+    is_flag=True,
+    help="Count the executed opcodes with Nsight Compute (needs root unless the driver permits profiling for all users).",
+)
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Recording of every query and its results; `--device replay:FILE` replays it without a GPU.",
 )
-@report_options
+@report_options("device, accprobe, environment and seed are")
 @click.option("--all", "expand", is_flag=True, help="Print one line per instruction instead of grouping equal ones.")
 def run_command(
     device: str,
@@ -61,7 +65,8 @@ def run_command(
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Infers a model of each instruction, verifies it on fresh random dot products, and searches for operands that contradict it
-    or rule out alternatives. Instructions without a probe are skipped. Ctrl-C keeps the rows so far.
+    or rule out alternatives. Instructions without a probe are skipped. After Ctrl-C the rows so far are in
+    FILE with -o, else printed.
 
     Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models,
     whose rows are `simulated`. In CI, use `--device gpu`, which fails instead.
@@ -81,7 +86,7 @@ def run_command(
         check_writable(record)
     from accprobe.survey.run import survey
 
-    profiler = _profiler(device) if ncu else None
+    profiler = _open_profiler(device) if ncu else None
 
     def measure(on_report: OnReport, _: object) -> None:
         def on_row(report: Report, missing: list[str]) -> None:
@@ -118,13 +123,13 @@ def _check_any_measured(report: Report) -> None:
     """Raise AccprobeError if no instruction could be measured."""
     if not report.measured:
         reasons = ", ".join(dict.fromkeys(row.reason for row in report.instructions))
-        one = len(report.instructions) == 1
-        none = "the selected instruction" if one else f"none of the {len(report.instructions)} selected instructions"
-        raise AccprobeError(f"{none} can{'not' * one} be measured here: {reasons}")
+        count = len(report.instructions)
+        none = "the selected instruction cannot" if count == 1 else f"none of the {count} selected instructions can"
+        raise AccprobeError(f"{none} be measured here: {reasons}")
 
 
-def _profiler(device: str) -> Profiler:
-    """Return a function that counts executed opcodes with ncu; it returns none where ncu fails. Raises AccprobeError."""
+def _open_profiler(device: str) -> Profiler:
+    """Return a function that counts executed opcodes with ncu; it returns {} where ncu fails. Raises AccprobeError."""
     from accprobe.build.driver import explain_missing_gpu
     from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @click.argument("report")
-@click.argument("instruction", required=False)
+@click.argument("row", required=False)
 @click.option("--all", "expand", is_flag=True, help="Print a line for each instruction, and each product or reduction in full.")
 @output_options("json", "html", "markdown", "csv")
-def show_command(report: str, instruction: str | None, expand: bool, to: Output) -> None:
+def show_command(report: str, row: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
-    REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. INSTRUCTION is a name, a
-    glob or an opcode: one match is shown in full, several instructions or functions as a table. A product or reduction is
+    REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. ROW is a name, a glob or
+    an opcode: one match is shown in full, several instructions or functions as a table. A product or reduction is
     named by its callable, followed by words such as the shape. `show h200:QGMMA` equals `show h200 QGMMA`.
 
     Needs: nothing.
@@ -45,8 +45,8 @@ def show_command(report: str, instruction: str | None, expand: bool, to: Output)
     """
     from accprobe.report.names import split_row
 
-    of_rows = bool(instruction or split_row(report)[1])
-    loaded = read_report(report, instruction or "", evidence=of_rows or not {to.form, to.in_file} <= {"terminal", "csv", ""})
+    of_rows = bool(row or split_row(report)[1])
+    loaded = read_report(report, row or "", evidence=of_rows or not {to.form, to.in_file} <= {"terminal", "csv", ""})
 
     def blocks() -> Iterator[Element]:
         from accprobe.render.subjects.report import report_blocks, rows_blocks

@@ -81,7 +81,7 @@ def skip_exit_handlers_of_torch() -> None:
         libc.on_exit(libc._exit, None)
 
 
-def end_as_a_closed_pipe_does() -> NoReturn:
+def end_with_sigpipe() -> NoReturn:
     """End by SIGPIPE, as other programs do whose reader has left, so that a shell sees the same status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.raise_signal(signal.SIGPIPE)

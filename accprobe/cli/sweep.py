@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--k", type=count, default=2048, show_default=True, metavar="N", help="Columns of A.")
 @click.option("--promote-every", type=count, metavar="N", help="Value of tl.dot's max_num_imprecise_acc.")
 @seed_option
-@report_options
+@report_options()
 def sweep_command(
     device: str,
     k: int,

@@ -67,7 +67,8 @@ _MAP_HELP = (
     "--save",
     multiple=True,
     metavar="GLOB",
-    help="Save the operands of operations: a glob of module paths or names (layers.0.*, aten.mm), or a number. Repeatable.",
+    help="Save the operands of operations: a glob of module paths or names (layers.0.*, aten.mm), or the number of an"
+    " operation in trace.jsonl. Repeatable.",
 )
 @click.option(
     "--steps",
@@ -291,7 +292,8 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
-        exit_interrupted(f"{found.explained} of {so_many(len(found.origins), 'origin')} explained")
+        explained = f"{found.explained} of {so_many(len(found.origins), 'origin')} explained"
+        exit_interrupted(explained if found.origins else "the comparison is complete and printed")
     if differs:
         sys.exit(DIFFERS)
 

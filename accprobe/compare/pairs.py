@@ -305,7 +305,7 @@ DERIVED = ("order", "instruction")
 
 
 def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
-    """Return whether nothing differs, and "use_fast_accum False -> True changed promote every: 128 -> none", or "… nothing"."""
+    """Return whether nothing differs, and "use_fast_accum False -> True changed promote every: 128 -> none"."""
     what = _setting(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
     of_shape |= {REGIONS} if one.shape != other.shape else set()
@@ -320,7 +320,8 @@ def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
     models = [[region.model for region in row.regions] for row in (one, other)]
     if one.k == other.k and models[0] != models[1]:
         return False, f"{what} changed the plan, in no named finding"
-    return True, f"{what} changed nothing"
+    same_plan = "same plan, " if models[0] == models[1] and models[0] and None not in models[0] else ""
+    return True, f"{what}: {same_plan}no property differs"
 
 
 def _steps(row: ProductRow) -> dict[str, str]:

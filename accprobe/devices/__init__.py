@@ -102,7 +102,7 @@ def device_names(wanted: str) -> list[str]:
 
     if wanted == "all":
         if reason := explain_missing_gpu():
-            raise DeviceError(f"there is no GPU: {reason}; --device {STAND_IN} needs none")
+            raise DeviceError(f"no GPU found ({reason}); --device {STAND_IN} needs none")
         return [f"cuda:{index}" for index in range(gpu_count())]
     names = [name.strip() for name in wanted.split(",")]
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
@@ -121,4 +121,4 @@ def _first_gpu(name: str, of_gpus: bool) -> str:
     if name == "auto":
         return STAND_IN if of_gpus or explain_missing_instructions() else CPU
     hint = "`accprobe doctor` shows what is missing, and --device sim:NAME shows published models without a GPU"
-    raise DeviceError(f"there is no GPU to measure: {reason}; {hint}")
+    raise DeviceError(f"no GPU found ({reason}); {hint}")

@@ -14,7 +14,7 @@ from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.gemm.callables.adapter import one_sentence
 from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.gemm.callables.opening import UserFunction, find_callable, public_functions
-from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.isa.formats import FORMATS, Bits, Format, get
 
 # Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.
 WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 24}
@@ -61,6 +61,9 @@ def lent(subject: Subject) -> AbstractContextManager[Any]:
     return CudaDevice(int(subject.device.partition(":")[2] or 0)).lend(f"failed to verify {subject.name}")
 
 
+_RETURN = "return an array of x's shape"
+
+
 class CallableSubject:
     """A Python function of one array, of the user or of a package."""
 
@@ -76,7 +79,7 @@ class CallableSubject:
         if received is None:
             if np.ndim(first) == 0 and isinstance(first, int | float | np.generic):
                 raise AccprobeError(
-                    f"{name} is not elementwise: it returns one number for an array of {len(_first_words(fmt))}"
+                    f"{name} is not elementwise: it returns one number for an array of {len(_first_words(fmt))}; {_RETURN}"
                 )
             kind = "nothing" if first is None else f"a {type(first).__name__}"
             raise AccprobeError(f"{name} returns {kind}, not an array of {self.library.name}: see --arrays")
@@ -94,7 +97,7 @@ class CallableSubject:
             received = self.library.received(result)
         if received is None or received.shape != words.shape or received.fmt is not self.result:
             shape = list(received.shape) if received else "no array"
-            raise AccprobeError(f"{self.name} is not elementwise: it returns {shape} for {list(words.shape)}")
+            raise AccprobeError(f"{self.name} is not elementwise: it returns {shape} for {list(words.shape)}; {_RETURN}")
         with self._one_sentence("fails:"):
             found: Bits = self.library.patterns(result, self.result)
             return found
@@ -109,7 +112,7 @@ class CallableSubject:
             result = self._function(signed.view(self.library.type(self.operand)))
         received = self.library.received(result)
         if received is None or received.shape != words.shape or received.fmt is not self.result:
-            raise AccprobeError(f"{self.name} is not elementwise: its result is no array like its operand")
+            raise AccprobeError(f"{self.name} is not elementwise: its result is no array like its operand; {_RETURN}")
         torch.cuda.synchronize()
         plain = result.contiguous().view(getattr(torch, f"int{self.result.storage_bits}"))
         return cupy.asarray(plain).view(self.result.dtype)
@@ -179,8 +182,8 @@ def _of_torch(function: str) -> Any:
 
 def format_named(name: str) -> Format:
     """Return a format that a function can take. Raises AccprobeError."""
-    fmt = FORMATS.get(name)
-    if fmt is None or fmt.storage_bits > 32:
+    fmt = get(name)
+    if fmt.storage_bits > 32:
         known = ", ".join(each for each, one in FORMATS.items() if one.storage_bits <= 32 and one.ml_dtype is not None)
-        raise AccprobeError(f"there is no operand format '{name}' of at most 32 bits; there are {known}")
+        raise AccprobeError(f"{name} has {fmt.storage_bits} bits; accprobe reads functions of at most 32: give {known}")
     return fmt

@@ -225,6 +225,7 @@ FORMATS: dict[str, Format] = {
 CALLED = {
     "fp8": "e4m3 or e5m2",
     "float8": "e4m3 or e5m2",
+    "f8": "e4m3 or e5m2",
     "fp4": "e2m1",
     "fp6": "e2m3 or e3m2",
     "fp16": "f16",

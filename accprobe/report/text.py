@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from accprobe.errors import PICTURES
 
+_GIVE = "give a report that accprobe wrote, such as with `accprobe run -o FILE`"
+
 LINE_COLUMNS = 480
 """Columns of a line with a whole object or list. A list of plain values, such as an exchange, always has one line."""
 
@@ -56,11 +58,11 @@ def reason(error: ValidationError, schema: int) -> str:
         return "it is not an accprobe report: it is nested too deeply"
     if kind == "json_invalid":
         why = first["msg"].removeprefix("Invalid JSON: ")
-        return f"it is not JSON, or truncated ({why}): give a report that accprobe wrote, such as with `accprobe run -o FILE`"
+        return f"it is not JSON, or truncated ({why}): {_GIVE}"
     if kind == "model_type" and not key:
         return "it is not an accprobe report, but another JSON file: not an object"
     if key == "schema" and kind == "missing":
-        return "it is not an accprobe report, but another JSON file: the key schema is missing"
+        return f"it is not an accprobe report, but another JSON file: the key schema is missing; {_GIVE}"
     if key == "schema":
         newer = type(given) is int and given > schema
         return f"schema: this accprobe reads schema {schema}, the file has {given!r}" + "; a newer accprobe may read it" * newer

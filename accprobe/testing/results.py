@@ -76,8 +76,7 @@ def assert_matmul_close(
     if beyond.any():
         how = f"promotion interval {promote_every}" if promote_every else "never promoted"
         raise AssertionError(
-            f"not as {accumulation.name}, {how}, K = {model.k}, result {model.result}:"
-            f" {Mismatch(tolerance, values, beyond).sentence()}"
+            Mismatch(tolerance, values, beyond).sentence(f"{accumulation.name}, {how}, K = {model.k}, result {model.result}")
         )
 
 

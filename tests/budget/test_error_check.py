@@ -79,11 +79,11 @@ def test_the_message_says_where_and_how_much() -> None:
     a, b = operands()
     got = predict(LIKE, a, b, promote_every=128)
     got[3, 5] += 40
-    found = rf"element \[3, 5\] is {got[3, 5]:.9g}, .* times its bound .*; 1 of {M * N} elements .*; no known mistake"
+    found = rf"1 of {M * N} elements .*; no known mistake .*; element \[3, 5\] is {got[3, 5]:.9g}, .* times its bound"
     with pytest.raises(AssertionError, match=found):
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
     got[2, 2] = np.nan
-    with pytest.raises(AssertionError, match=r"element \[2, 2\] is nan, the exact sum [\d.]+: not finite; 2 of"):
+    with pytest.raises(AssertionError, match=r"2 of .*element \[2, 2\] is nan, the exact sum [\d.]+: not finite"):
         assert_matmul_close(got, a, b, like=LIKE, promote_every=128)
 
 

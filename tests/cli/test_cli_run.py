@@ -145,7 +145,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
     result = run()
     assert (result.exit_code, result.stderr) == (
         130,
-        "accprobe: interrupted: 1 of 2 instructions measured; use -o FILE to keep them\n",
+        "accprobe: interrupted: 1 of 2 instructions measured; use -o FILE to keep the results\n",
     )
     assert "The run stopped early: 1 of 2 instructions not measured" in result.stdout
 
@@ -183,7 +183,7 @@ def test_gpu_means_a_gpu(command: list[str]) -> None:
     result = invoke(*command, "--device", "gpu")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "accprobe: there is no GPU to measure: there is no NVIDIA driver; `accprobe doctor` shows what is missing, and"
+        "accprobe: no GPU found (there is no NVIDIA driver); `accprobe doctor` shows what is missing, and"
         " --device sim:NAME shows published models without a GPU\n"
     )
 

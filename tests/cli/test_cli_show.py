@@ -91,7 +91,8 @@ def test_standard_input_is_a_report(path: Path) -> None:
     nothing = invoke("show", "-", stdin=b"{}")
     assert (
         nothing.stderr
-        == "accprobe: standard input: it is not an accprobe report, but another JSON file: the key schema is missing\n"
+        == "accprobe: standard input: it is not an accprobe report, but another JSON file: the key schema is missing; give a"
+        " report that accprobe wrote, such as with `accprobe run -o FILE`\n"
     )
 
 

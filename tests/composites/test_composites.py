@@ -246,7 +246,7 @@ def test_messages_name_every_composite() -> None:
 
 
 def test_a_comparison_names_the_steps_around_the_sums_that_differ() -> None:
-    """Rows with the same sums differed in eps, or in a bias that one of them adds, and "changed nothing"."""
+    """Rows with the same sums differed in eps, or in a bias that one of them adds, and the line said that nothing differs."""
     norm = next(row for row in Report.load("reductions-h200").products if row.name == "torch:rms_norm")
     assert norm.composite is not None
     other = norm.model_copy(update={"composite": norm.composite.model_copy(update={"eps": 0.1})})

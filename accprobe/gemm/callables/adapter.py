@@ -221,7 +221,7 @@ def one_sentence(start: str, device: str, file: str = "") -> Iterator[None]:
 
 def described(error: BaseException, file: str, message: str | None = None) -> str:
     """Return "ValueError: its message (model.py, line 7)", with the last line of that file, if any."""
-    text = shorten(_reason_first(error) if message is None else message, MAX_MESSAGE, placeholder=" …")
+    text = shorten(_reason_first(error) if message is None else message, MAX_MESSAGE, placeholder=" …").removesuffix(".")
     sentence = f"{type(error).__name__}: {text}" if text else type(error).__name__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
     return f"{sentence} ({file}, line {lines[-1]})" if lines else sentence

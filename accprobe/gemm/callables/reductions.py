@@ -181,7 +181,8 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
         if getattr(result, "shape", None) is None or math.prod(result.shape) != b.shape[1]:
             found = f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"type {type(result).__name__}"
             each = f"x has {b.shape[1]} {'columns' if reduced == 'first' else 'rows'}: return an array with a result for each"
-            raise AccprobeError(f"{own.name} returns a result of {found}; {_KNOWN_COMPOSITES if in_package else each}")
+            each = f"accprobe needs one array; {_KNOWN_COMPOSITES}" if in_package else each
+            raise AccprobeError(f"{own.name} returns a result of {found}; {each}")
         return result.reshape(1, -1)
 
     return under_flags(reduce, flags) if library.name == "torch" else reduce

@@ -95,8 +95,9 @@ def _unknown(found: Explanation) -> Iterator[str]:
         yield f"the others lie in {_area(known.rows, known.columns)}"
     else:
         yield f"no known plan gives any of {found.compared} compared results"
+    differing = percent(known.differing_from_exact / known.compared, 3)
     yield (
-        f"compared with exact sums, rounded once, {percent(known.differing_from_exact / known.compared, 3)} of the results differ:"
+        f"compared with exact sums, rounded once, {differing} of the results differ:"
         f" median {known.median_ulp:,} ulp, maximum {known.largest_ulp:,} ulp"
     )
     if known.miscounts:

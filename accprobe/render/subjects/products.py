@@ -151,6 +151,8 @@ def _mismatch(row: ProductRow) -> Iterator[Paragraph]:
 def status_spans(row: ProductRow) -> Phrases:
     reduction = row.findings.get("reduction_order")
     any_order = row.holds and reduction is not None and reduction.value == "unordered"
+    if any((*miscounted(row), *misscaled(row))):
+        return Phrase("WRONG RESULT", "bad"), Phrase(f", plan {row.status}", row.status)
     return Phrase(row.status, row.status), Phrase(" up to the order of atomics" if any_order else "", row.status)
 
 
