@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from accprobe.budget.accumulation import Accumulation, of_named
-from accprobe.budget.data import OwnData, drawn_values
+from accprobe.budget.data import OwnData, draw_values
 from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
@@ -95,7 +95,7 @@ def attention(keys: tuple[int, ...] = KEYS) -> Iterator[Line]:
 def same_sign_values(k: int) -> OwnData:
     """The same P, and V in [0, 1)."""
     rng = np.random.default_rng(0)
-    p, v = (drawn_values(data, ROWS, ROWS, k, rng) for data in ("attention", "same-sign"))
+    p, v = (draw_values(data, ROWS, ROWS, k, rng) for data in ("attention", "same-sign"))
     return OwnData("attention, V in [0, 1)", p.a, v.b)
 
 
@@ -126,7 +126,7 @@ def scales() -> Iterator[Line]:
 def integers() -> Iterator[Line]:
     """SNR of the same kinds of numbers as 8-bit integers times scales, in dB."""
     for data in ("normal", "outliers"):
-        values = drawn_values(data, ROWS, ROWS, COLUMNS, np.random.default_rng(0)).a
+        values = draw_values(data, ROWS, ROWS, COLUMNS, np.random.default_rng(0)).a
         for scale, block in INTEGER_BLOCKS.items():
             exact = values.astype(np.float64)
             lost = np.square(as_integers(values, block) - exact).sum() / np.square(exact).sum()
@@ -158,7 +158,7 @@ def lost_of_others(kept: Floats, values: Singles) -> float:
 
 def softmax() -> Line:
     """P as it is, divided by its sums, in e4m3 without a scale."""
-    p = drawn_values("attention", ROWS, 1, COLUMNS, np.random.default_rng(0)).a
+    p = draw_values("attention", ROWS, 1, COLUMNS, np.random.default_rng(0)).a
     p /= p.sum(axis=1, keepdims=True)
     return {"keys": COLUMNS, **asdict(quantised_operand(None, QGMMA.a, p).fidelity(p))}
 

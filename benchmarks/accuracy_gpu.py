@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accprobe import emulate
-from accprobe.budget.data import DrawnPair, drawn_patterns
+from accprobe.budget.data import DrawnPair, draw_patterns
 from accprobe.budget.error_report import SEEDS, BudgetRequest
 from accprobe.budget.errors import exact_sums
 from accprobe.evaluate.error_free import Floats
@@ -87,7 +87,7 @@ def draws(data: str, k: int) -> list[DrawnPair]:
     """The operands that an account has of that K."""
     request = BudgetRequest()
     return [
-        drawn_patterns(data, E4M3, E4M3, *request.shape(), k, np.random.default_rng([request.seed, draw]))
+        draw_patterns(data, E4M3, E4M3, *request.shape(), k, np.random.default_rng([request.seed, draw]))
         for draw in range(SEEDS)
     ]
 

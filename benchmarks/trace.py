@@ -39,7 +39,7 @@ from accprobe.operands.safetensors import write_tensors
 from accprobe.trace import ProgramRun, pause_recording, run_both
 from accprobe.trace.compare import TraceComparison
 from accprobe.trace.folders import array_of
-from accprobe.trace.hash_kernel import hash_kernel, memory_layout_of
+from accprobe.trace.hash_kernel import find_memory_layout, open_hash_kernel
 from accprobe.trace.hashing import HashQueue, hash_of
 from accprobe.trace.recorder import Recorder, create_writer
 from accprobe.trace.records import TensorValue, TraceWriter
@@ -226,7 +226,7 @@ def overhead(tiny: bool, batch: int) -> dict[str, Any]:
         found[f"{kind}_ms"], found[f"{kind}_cpu_ms"] = (min(each[k][i] for each in rounds) for i in range(2))
     found["ratio"] = found["recorded_ms"] / found["eager_ms"]
     found["memory_mib"] = [before / 2**20, peak_memory() / 2**20]
-    found["hash_kernel"] = DEVICE == "cuda" and hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None
+    found["hash_kernel"] = DEVICE == "cuda" and open_hash_kernel(torch.device("cuda", torch.cuda.current_device())) is not None
     return found
 
 
@@ -245,7 +245,7 @@ def same_hashes() -> dict[str, Any]:
     for each, value in zip(tensors, values, strict=True):
         moved = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=DEVICE)
         moved.copy_(each)
-        queue.add(value, moved, memory_layout_of(moved.shape, moved.stride(), moved.dtype), moved.untyped_storage())
+        queue.add(value, moved, find_memory_layout(moved.shape, moved.stride(), moved.dtype), moved.untyped_storage())
     queue.fetch()
     wrong = [f"{x.dtype} {list(x.shape)} {x.stride()}" for x, y in zip(tensors, values, strict=True) if hash_of(x) != y.hash]
     return {"tensors": len(tensors), "different": wrong}

@@ -64,7 +64,7 @@ class OwnData:
     def k(self) -> int:
         return int(self.b.shape[1])
 
-    def taken(self, k: int) -> str:
+    def describe_k(self, k: int) -> str:
         """Describe which k a product of that K uses; "" if it uses all once."""
         if k == self.k:
             return ""
@@ -76,13 +76,13 @@ class OwnData:
 Data = str | OwnData
 
 
-def drawn_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
+def draw_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw a [M, K] and b [N, K], rounded to nearest and saturated to these formats. Raises UnknownName."""
-    a, b = drawn_values(data, m, n, k, rng)
+    a, b = draw_values(data, m, n, k, rng)
     return DrawnPair(nearest_patterns(of_a, a), nearest_patterns(of_b, b))
 
 
-def drawn_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
+def draw_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw a [M, K] and b [N, K] before rounding. Raises UnknownName."""
     if isinstance(data, OwnData):
         a = _normal(m, k, rng) if data.a is None else _rows(data.a, m, k, rng)
@@ -145,7 +145,7 @@ def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
 
 
 def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
-    """Draw integers from -7 to 7: sums are often exact until D is rounded, and bounds are as narrow."""
+    """Draw integers from -7 to 7: sums are often exact until D is rounded, so bounds are narrow."""
     return DrawnPair(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
 
 
@@ -175,8 +175,8 @@ class QuantisedPair:
     def patterns(self) -> DrawnPair:
         return DrawnPair(self.a.codes, self.b.codes)
 
-    def applied(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
-        """Return how a kernel of that plan applies the scales, or None if it cannot.
+    def apply_scales(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
+        """Return how a kernel with the plan `model` applies the scales, and their values, or None if it cannot.
 
         It cannot if a block along K has no promotion at its end, or if the scales are not in `_APPLIED`.
 
@@ -198,7 +198,7 @@ class QuantisedPair:
         return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
 
 
-def quantised(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnPair) -> QuantisedPair:
+def quantise(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnPair) -> QuantisedPair:
     """Quantise both operands with the scales of that name."""
     of_a, of_b = SHARINGS[scale] or (None, None)
     return QuantisedPair(scale, quantised_operand(of_a, fmt_a, values.a), quantised_operand(of_b, fmt_b, values.b))

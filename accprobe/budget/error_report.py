@@ -9,7 +9,7 @@ from math import isqrt
 import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.data import Data, DrawnPair, OwnData, drawn_values, quantised
+from accprobe.budget.data import Data, DrawnPair, OwnData, draw_values, quantise
 from accprobe.budget.errors import F64, Errors, Tally, exact_sums, tally
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import Floats, plain_product
@@ -170,7 +170,7 @@ def entries(
             of_k = [plan for plan in each if plan.model.k == k]
             ledgers = [_Ledger(accumulation, data, scale, of_k) for scale in request.scales]
             for draw in range(SEEDS):
-                values = drawn_values(data, *request.shape(), k, np.random.default_rng([request.seed, draw]))
+                values = draw_values(data, *request.shape(), k, np.random.default_rng([request.seed, draw]))
                 wide = plain_product(*(x.astype(np.float64) for x in values))
                 for ledger in ledgers:
                     show(done, total, f"{accumulation.name}: {data!s}, K = {k}")
@@ -192,7 +192,7 @@ class _Ledger:
 
     def add(self, values: DrawnPair, wide: Floats) -> None:
         """Add one draw. wide: the exact product of the values, to measure the rounding of the operands."""
-        pair = quantised(self._scale, self._accumulation.a, self._accumulation.b, values)
+        pair = quantise(self._scale, self._accumulation.a, self._accumulation.b, values)
         plain = scaled = exact_sums(pair.a.values(scaled=False), pair.b.values(scaled=False))
         if self._scale != "none":
             scaled = exact_sums(pair.a.values(), pair.b.values())
@@ -200,7 +200,7 @@ class _Ledger:
         self._whole += float(np.square(wide).sum())
         self._fidelity = self._fidelity or (pair.a.fidelity(values.a), pair.b.fidelity(values.b))
         for i, plan in enumerate(self._plans):
-            scales, words = pair.applied(plan.model) or (None, None)
+            scales, words = pair.apply_scales(plan.model) or (None, None)
             self._models[i] = replace(plan.model, scales=scales)
             self._tallies[i].append(tally(self._models[i], pair.patterns, scaled if scales else plain, words))
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.data import Data, drawn_patterns
+from accprobe.budget.data import Data, draw_patterns
 from accprobe.budget.error_check import FALSE_ALARMS, Emulated, Tail, Tolerance, largest_share, rounded_values, tail_of
 from accprobe.budget.mutants import MUTATIONS, Operation, mistake_name, never_promoted
 from accprobe.budget.worst_error import worst_error
@@ -100,7 +100,7 @@ class DrawnTests(NamedTuple):
         """Draw so many tests."""
         model, (_, m, n) = request.model, request.shape
         rng = np.random.default_rng([request.seed, draw])
-        a, b = drawn_patterns(request.data, model.a, model.b, tests * m, n, request.k, rng)
+        a, b = draw_patterns(request.data, model.a, model.b, tests * m, n, request.k, rng)
         emulated = Emulated.of(Operation(model, a, b, tests=tests))
         reference = rounded_values(emulated.exact.sums, model.result)
         return cls(emulated, Tolerance.at_rate(emulated, request.rate), reference)

@@ -246,13 +246,13 @@ class ProductRun:
         """Return a function that draws operands from --data. Raises AccprobeError."""
         if self.data is None:
             return None
-        from accprobe.budget.data import drawn_patterns
+        from accprobe.budget.data import draw_patterns
 
         if spec.a.is_integer:
             raise AccprobeError(f"--data has real numbers, but the operands are {spec.a}: leave it out")
-        if taken := self.data.taken(spec.k):
+        if taken := self.data.describe_k(spec.k):
             print_message(taken)
-        return partial(drawn_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
+        return partial(draw_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
 
     def keep_measured(self, reason: str) -> Report | None:
         """Add a row with the results so far of the current product, if there are any; None if not. reason: why it ended."""

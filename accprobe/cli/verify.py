@@ -70,7 +70,7 @@ def verify_command(**options: Any) -> None:
     from accprobe.verify.bulk import prepare_to_verify
 
     rows: list[Verified] = []
-    done, stop = _Compared(), None
+    done, stop = _Comparison(), None
     with time_limit(request.to.seconds):
         with progress_bar("compiling for the device"):
             device, chosen, lacking = _open_device_and_models(request)
@@ -100,7 +100,7 @@ def verify_command(**options: Any) -> None:
 
 
 @dataclass
-class _Compared:
+class _Comparison:
     """Numbers of compared dot products and of mismatches so far."""
 
     dots: int = 0
@@ -108,7 +108,7 @@ class _Compared:
 
 
 def _verify_each(
-    request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified], so_far: _Compared
+    request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified], so_far: _Comparison
 ) -> None:
     """Verify the model of each instruction, add a row for it, and count in `so_far`."""
     from accprobe.devices.protocol import InstructionSubject

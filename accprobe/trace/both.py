@@ -88,8 +88,8 @@ class _Side:
 
         recorder, name = Recorder(mapped=self.mapped, **options), self.run.name
         file = str(Path(name.partition(":")[0]).resolve()) if name else ""
-        flags = ((*_holder(flag), value) for flag, value in self.run.flags.items())
-        with attributes_set(flags), errors_of_program(name or "the function", file, lambda: "nothing was compared"):
+        flags = ((*_find_holder(flag), value) for flag, value in self.run.flags.items())
+        with attributes_set(flags), isolate_program(name or "the function", file, lambda: "nothing was compared"):
             function = self._compiled or self.run.load()
             self._check_arguments(function)
             if self.run.is_compiled and self._compiled is None:
@@ -105,10 +105,10 @@ class _Side:
 
 
 @contextmanager
-def errors_of_program(name: str, file: str, ending: Callable[[], str]) -> Iterator[None]:
+def isolate_program(name: str, file: str, ending: Callable[[], str]) -> Iterator[None]:
     """Raise AccprobeError, with one sentence, if the program inside raises an error or ends the process.
 
-    A type that it set as torch's default does not stay, so that one side does not change the other.
+    Restore torch's default dtype afterwards, so that one side does not change the other.
     """
     import torch
 
@@ -123,7 +123,7 @@ def errors_of_program(name: str, file: str, ending: Callable[[], str]) -> Iterat
         torch.set_default_dtype(before)
 
 
-def _holder(name: str) -> tuple[Any, str]:
+def _find_holder(name: str) -> tuple[Any, str]:
     """Return where a flag such as "torch.backends.cuda.matmul.allow_tf32" is an attribute. Raises AccprobeError."""
     owner, _, attribute = name.rpartition(".")
     with suppress(ImportError, AttributeError, ValueError):
@@ -156,7 +156,7 @@ def run_both(
         )
     if not found.origins:
         return found
-    kept = [_kept_again(side, found, which) for which, side in enumerate(sides)]
+    kept = [_keep_operands(side, found, which) for which, side in enumerate(sides)]
     explain_origins(found, (kept[0], kept[1]), with_fixes, on_origin)
     if a.is_compiled != b.is_compiled:
         _explain_fusion(found, sides)
@@ -184,7 +184,7 @@ def _explain_fusion(found: TraceComparison, sides: tuple[_Side, _Side]) -> None:
             each.cause = Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",))
 
 
-def _kept_again(side: _Side, found: TraceComparison, which: int) -> KeptCalls:
+def _keep_operands(side: _Side, found: TraceComparison, which: int) -> KeptCalls:
     """Run a side once more and keep the operands of its origins."""
     numbers: set[int] = set()
     for origin in found.origins[:MOST_EXPLAINED]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError, RecordingError, unreadable
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
-from accprobe.trace.both import errors_of_program
+from accprobe.trace.both import isolate_program
 from accprobe.trace.causes import OnOrigin, explain_origins
 from accprobe.trace.compare import Cause, DifferenceOrigin, TraceComparison, compare_traces
 from accprobe.trace.dumps import read_any
@@ -120,7 +120,7 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, **option
     try:
         with record(folder, **options) as recorder:
             nothing, kept = "it called no operation of torch before", f"what ran before is in {folder}"
-            with errors_of_program(str(script), str(script), lambda: kept if recorder.count else nothing):
+            with isolate_program(str(script), str(script), lambda: kept if recorder.count else nothing):
                 try:
                     runpy.run_path(str(script), run_name="__main__")
                 except SystemExit as e:

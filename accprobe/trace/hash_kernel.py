@@ -20,16 +20,25 @@ from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
 from accprobe.isa import architectures
 
-THREADS, DIMENSIONS, TENSORS = 256, 6, 32
-"""As in tensor_hash.cu. TENSORS: of one launch, whose arguments take less than 4 KiB."""
+THREADS_OF_BLOCK = 256
+"""Threads of a block, as in tensor_hash.cu."""
+
+DIMENSIONS = 6
+"""Most dimensions of a tensor, after merging, as in tensor_hash.cu."""
+
+TENSORS = 32
+"""Most tensors of one launch, as in tensor_hash.cu. Their arguments then take less than CUDA's limit of 4 KiB."""
 
 ODD_MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it are far from each other."""
 
 _ZEROS = (0,) * TENSORS
 
-BYTES_OF_BLOCK, MOST_BLOCKS = 1 << 16, 1 << 9
-"""Bytes of one thread block, which first computes its weights, and thread blocks of one tensor, which share a larger one."""
+BYTES_OF_BLOCK = 1 << 16
+"""Bytes that a thread block hashes, unless the tensor is too large: enough to repay computing its weights."""
+
+MOST_BLOCKS = 1 << 9
+"""Most thread blocks of a tensor. In a larger tensor each hashes more than BYTES_OF_BLOCK bytes."""
 
 _BATCH = struct.Struct(f"=Q{TENSORS}QII{TENSORS}I")
 """`TensorBatch` up to its views."""
@@ -57,8 +66,11 @@ class MemoryLayout:
 
 
 @cache
-def memory_layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> MemoryLayout:
-    """Return the layout of a tensor: one object for equal arguments."""
+def find_memory_layout(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> MemoryLayout:
+    """Return the layout of a tensor: one object for equal arguments.
+
+    Neighbouring dimensions that one stride covers are merged. A word of more than 4 bytes adds a dimension of 4-byte words.
+    """
     width, count = dtype.itemsize, math.prod(shape)
     dimensions = [(size, stride * width) for size, stride in zip(shape, strides, strict=True) if size != 1]
     if width > 4:
@@ -79,6 +91,8 @@ def memory_layout_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
         merged += [(words, 4)] if words > 1 else []
     sizes, strides_in_bytes = zip(*merged, strict=True) if merged else ((), ())
     unused = (0,) * (DIMENSIONS - len(merged))
+    # The kernel divides by a size with a multiplication by 2^(32 + bits) / size - 2^32, rounded up, and a shift (Granlund and
+    # Montgomery, "Division by Invariant Integers using Multiplication", 1994).
     reciprocals = [((1 << 32 + (x - 1).bit_length()) - (x << 32)) // x + 1 for x in sizes]
     view = _VIEW.pack(size, narrow, len(merged), *sizes, *unused, *reciprocals, *unused, *strides_in_bytes, *unused)
     blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
@@ -99,24 +113,24 @@ class HashKernel:
         self._batch = ctypes.create_string_buffer(_BATCH.size + TENSORS * _VIEW.size)
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._batch))
 
-    def launch(self, addresses: Sequence[int], layouts: Sequence[MemoryLayout], sums: int, stream: int) -> None:
-        """Start adding the sums of at most TENSORS tensors. sums: address of int64 [n, 2]."""
+    def launch(self, addresses: Sequence[int], layouts: Sequence[MemoryLayout], hashes: int, stream: int) -> None:
+        """Start adding to the hashes of at most TENSORS tensors. hashes: address of their accumulators, int64 [n, 2]."""
         import torch
 
         ends = list(accumulate([x.blocks for x in layouts]))
         blocks, unused = ends[-1], _ZEROS[len(ends) :]
         if not blocks:
             return
-        batch = _BATCH.pack(sums, *addresses, *unused, len(ends), 0, *ends, *unused) + b"".join([x.view for x in layouts])
+        batch = _BATCH.pack(hashes, *addresses, *unused, len(ends), 0, *ends, *unused) + b"".join([x.view for x in layouts])
         ctypes.memmove(self._batch, batch, len(batch))
         with nullcontext() if torch._C._cuda_getDevice() == self.device else torch.cuda.device(self.device):
-            error = self._launch(self._function, blocks, 1, 1, THREADS, 1, 1, 0, stream, self._parameters, None)
+            error = self._launch(self._function, blocks, 1, 1, THREADS_OF_BLOCK, 1, 1, 0, stream, self._parameters, None)
         if error:
             raise RuntimeError(f"the kernel that hashes tensors cannot be launched (CUDA driver error {error})")
 
 
 @cache
-def hash_kernel(device: Any) -> HashKernel | None:
+def open_hash_kernel(device: Any) -> HashKernel | None:
     """Return the kernel for a torch.device; None where torch has to compute the sums."""
     import torch
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.trace.hash_kernel import ODD_MULTIPLIER, TENSORS, HashKernel, MemoryLayout, hash_kernel, memory_layout_of
+from accprobe.trace.hash_kernel import ODD_MULTIPLIER, TENSORS, HashKernel, MemoryLayout, find_memory_layout, open_hash_kernel
 from accprobe.trace.records import TensorValue
 
 HASH_BLOCK = 1 << 12
@@ -210,7 +210,7 @@ def _new_hashes(device: Any) -> _GpuHashes | None:
     """Return empty slots; None for a device without the kernel."""
     import torch
 
-    kernel = hash_kernel(device)
+    kernel = open_hash_kernel(device)
     if kernel is None:
         return None
     sums = torch.zeros((_SLOTS, HASH_LANES), dtype=torch.int64, device=device)
@@ -221,6 +221,6 @@ def _new_hashes(device: Any) -> _GpuHashes | None:
 def hash_of(tensor: Any) -> str:
     """Return the hash of one tensor."""
     queue, value = HashQueue(), TensorValue(0, "", (), (), "")
-    queue.add(value, tensor, memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
+    queue.add(value, tensor, find_memory_layout(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
     queue.fetch()
     return value.hash

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from accprobe.trace.hash_kernel import MemoryLayout, memory_layout_of
+from accprobe.trace.hash_kernel import MemoryLayout, find_memory_layout
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import UNDEFINED, TensorValue
@@ -137,7 +137,7 @@ class Storages:
 
     def _layout(self, key: Any) -> MemoryLayout:
         """Return the layout of a view by its offset, shape, strides and type."""
-        return self._layouts.setdefault(key, memory_layout_of(key[1], key[2], key[3]))
+        return self._layouts.setdefault(key, find_memory_layout(key[1], key[2], key[3]))
 
     def _view_of_same_bits(self, storage: _Storage, wanted: Any, layout: MemoryLayout) -> TensorValue | None:
         """Return the value of a view that has another shape only, so that its bits have the same order."""
@@ -163,7 +163,7 @@ class Storages:
 
     def _hash(self, value: TensorValue, tensor: Any) -> TensorValue:
         """Let a value have the hash of a tensor, and return it."""
-        layout = memory_layout_of(tensor.shape, tensor.stride(), tensor.dtype)
+        layout = find_memory_layout(tensor.shape, tensor.stride(), tensor.dtype)
         self._queue.add(value, tensor, layout, tensor.untyped_storage())
         return value
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, drawn_values
+from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, draw_values
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged
@@ -72,29 +72,29 @@ def rng() -> np.random.Generator:
 
 @pytest.mark.parametrize("kind", DATA_KINDS)
 def test_every_kind_has_the_requested_shape_and_depends_only_on_the_seed(kind: str) -> None:
-    a, b = drawn_values(kind, 3, 5, 1001, rng())
+    a, b = draw_values(kind, 3, 5, 1001, rng())
     assert (a.shape, b.shape, a.dtype, b.dtype) == ((3, 1001), (5, 1001), np.float32, np.float32)
-    again = drawn_values(kind, 3, 5, 1001, rng())
+    again = draw_values(kind, 3, 5, 1001, rng())
     assert (a == again.a).all()
     assert (b == again.b).all()
-    assert (a != drawn_values(kind, 3, 5, 1001, np.random.default_rng(1)).a).any()
+    assert (a != draw_values(kind, 3, 5, 1001, np.random.default_rng(1)).a).any()
 
 
 def test_ranges_of_kinds() -> None:
-    a, b = drawn_values("same-sign", 4, 4, 4096, rng())
+    a, b = draw_values("same-sign", 4, 4, 4096, rng())
     assert min(a.min(), b.min()) >= 0
     assert max(a.max(), b.max()) < 1
-    p, v = drawn_values("attention", 4, 4, 4096, rng())
+    p, v = draw_values("attention", 4, 4, 4096, rng())
     assert (p.max(axis=1) == 1).all()
     assert p.min() > 0
     assert v.min() < 0
-    assert set(np.unique(drawn_values("integers", 4, 4, 4096, rng()).b)) == set(range(-7, 8))
+    assert set(np.unique(draw_values("integers", 4, 4, 4096, rng()).b)) == set(range(-7, 8))
 
 
 def test_outliers_are_a_few_k_of_a_normal_a() -> None:
     """1 in 256 of them, 10^2 to 10^4 times larger, in every row."""
-    a, b = drawn_values("outliers", 4, 4, 1 << 16, rng())
-    usual = drawn_values("normal", 4, 4, 1 << 16, rng())
+    a, b = draw_values("outliers", 4, 4, 1 << 16, rng())
+    usual = draw_values("normal", 4, 4, 1 << 16, rng())
     assert (b == usual.b).all()
     times = a / usual.a
     larger = (times > 1.5).all(axis=0)
@@ -103,11 +103,11 @@ def test_outliers_are_a_few_k_of_a_normal_a() -> None:
     assert times[:, larger] == pytest.approx(np.broadcast_to(times[0, larger], (4, 256)), rel=1e-6)
     assert 99 < times[:, larger].min() < 110
     assert 9000 < times[:, larger].max() < 10001
-    assert (drawn_values("outliers", 1, 1, 10, rng()).a != drawn_values("normal", 1, 1, 10, rng()).a).sum() == 1
+    assert (draw_values("outliers", 1, 1, 10, rng()).a != draw_values("normal", 1, 1, 10, rng()).a).sum() == 1
 
 
 def test_cancelling_sums_grow_and_come_back() -> None:
-    a, b = drawn_values("cancelling", 4, 4, 4096, rng())
+    a, b = draw_values("cancelling", 4, 4, 4096, rng())
     products = a.astype(np.float64)[:, None] * b
     half, whole = products[..., :2048].sum(axis=-1), products.sum(axis=-1)
     assert whole == pytest.approx(half * 2 / KEPT_BACK, rel=0.3)
@@ -116,12 +116,12 @@ def test_cancelling_sums_grow_and_come_back() -> None:
 def test_own_matrices_are_drawn_by_rows_and_truncated_or_repeated_along_k() -> None:
     b = np.arange(12, dtype=np.float32).reshape(3, 4)
     own = OwnData("W", None, b)
-    a, taken = drawn_values(own, 2, 3, 6, rng())
+    a, taken = draw_values(own, 2, 3, 6, rng())
     assert sorted(taken[:, 0].tolist()) == [0, 4, 8]
     assert (taken[:, 4:] == taken[:, :2]).all()
     assert a.shape == (2, 6)
-    assert drawn_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
-    assert drawn_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
-    assert own.taken(4) == ""
-    assert own.taken(2) == "W: only the first 2 of its 4 k are used."
-    assert own.taken(6) == "W: its 4 k are repeated up to 6."
+    assert draw_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
+    assert draw_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
+    assert own.describe_k(4) == ""
+    assert own.describe_k(2) == "W: only the first 2 of its 4 k are used."
+    assert own.describe_k(6) == "W: its 4 k are repeated up to 6."

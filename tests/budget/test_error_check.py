@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import drawn_patterns
+from accprobe.budget.data import draw_patterns
 from accprobe.budget.mutants import MUTATIONS, Operation
 from accprobe.emulate import predict
 from accprobe.errors import AccprobeError
@@ -26,7 +26,7 @@ M, N, K = 24, 16, 512
 
 def operands(kind: str = "same-sign", k: int = K, like: str = LIKE) -> tuple[Any, Any]:
     named = of_named(like)
-    a, b = drawn_patterns(kind, named.a, named.b, M, N, k, np.random.default_rng(0))
+    a, b = draw_patterns(kind, named.a, named.b, M, N, k, np.random.default_rng(0))
     return a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
 
 
@@ -43,7 +43,7 @@ def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) ->
 def test_the_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
     """On normal data the bound of promoted sums allows sums that are never promoted."""
     named = of_named(LIKE)
-    a, b = drawn_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
+    a, b = draw_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
     right, wrong = (predict(LIKE, a, b, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
     assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128, any_order=True)
@@ -89,7 +89,7 @@ def test_the_message_says_where_and_how_much() -> None:
 
 def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
     named = of_named(LIKE)
-    a, b = drawn_patterns("same-sign", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
+    a, b = draw_patterns("same-sign", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
     got = predict(LIKE, a, b)
     got[250:, 150:] = predict(LIKE, a[250:, :96].copy(), b[:96, 150:].copy())

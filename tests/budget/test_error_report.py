@@ -11,7 +11,7 @@ import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, ratio, sentences, weighed
-from accprobe.budget.data import drawn_values, quantised
+from accprobe.budget.data import draw_values, quantise
 from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries, plans_of
 from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
@@ -63,8 +63,8 @@ def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
     assert [each.is_scaled for each in (without, row, tensor)] == [False, True, True]
     assert of.measured is not None
     assert of.measured.scales is not None
-    pair = quantised("row", of.a, of.b, drawn_values("normal", 2, 2, 512, np.random.default_rng(0)))
-    applied = pair.applied(of.measured)
+    pair = quantise("row", of.a, of.b, draw_values("normal", 2, 2, 512, np.random.default_rng(0)))
+    applied = pair.apply_scales(of.measured)
     assert applied is not None
     assert applied[0] == of.measured.scales
 

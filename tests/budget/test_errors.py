@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
-from accprobe.budget.data import DrawnPair, drawn_patterns
+from accprobe.budget.data import DrawnPair, draw_patterns
 from accprobe.budget.errors import Errors, Exact, Tally, exact_sums, tally
 from accprobe.evaluate.product import product
 from accprobe.isa.formats import FORMATS
@@ -24,7 +24,7 @@ def exact_sums_of(model: ProductModel, operands: DrawnPair) -> Exact:
 
 
 def errors(model: ProductModel, kind: str, draws: int = 4, m: int = 4, n: int = 64) -> Errors:
-    drawings = [drawn_patterns(kind, model.a, model.b, m, n, model.k, np.random.default_rng([0, i])) for i in range(draws)]
+    drawings = [draw_patterns(kind, model.a, model.b, m, n, model.k, np.random.default_rng([0, i])) for i in range(draws)]
     return Errors.of(model, [tally(model, each, exact_sums_of(model, each)) for each in drawings])
 
 
@@ -33,7 +33,7 @@ def errors(model: ProductModel, kind: str, draws: int = 4, m: int = 4, n: int = 
 @pytest.mark.parametrize("of", [E4M3, BF16], ids=["e4m3", "bf16"])
 def test_errors_equal_exact_fractions(kind: str, out: str, of: Accumulation) -> None:
     model = of.product(96, 32, out=FORMATS[out])
-    drawings = [drawn_patterns(kind, of.a, of.b, 2, 3, 96, np.random.default_rng(i)) for i in range(2)]
+    drawings = [draw_patterns(kind, of.a, of.b, 2, 3, 96, np.random.default_rng(i)) for i in range(2)]
     found = Errors.of(model, [tally(model, each, exact_sums_of(model, each)) for each in drawings])
     error, exact, over = list[Fraction](), list[Fraction](), list[Fraction]()
     for a, b in drawings:

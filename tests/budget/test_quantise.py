@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import DrawnPair, drawn_values, quantised
+from accprobe.budget.data import DrawnPair, draw_values, quantise
 from accprobe.budget.errors import exact_sums
 from accprobe.evaluate.product import product
 from accprobe.evaluate.quantised import SHARINGS, quantised_operand
@@ -94,10 +94,10 @@ def test_scales_are_applied_where_a_kernel_of_that_plan_can(
     kind: str, promote_every: int | None, split_k: int, inside: bool
 ) -> None:
     """And then the product is that of the scaled values, but for what sums and scalings round."""
-    values = drawn_values("normal", 3, 5, 512, np.random.default_rng(0))
-    pair = quantised(kind, E4M3, E4M3, DrawnPair(values.a * np.float32(7), values.b))
+    values = draw_values("normal", 3, 5, 512, np.random.default_rng(0))
+    pair = quantise(kind, E4M3, E4M3, DrawnPair(values.a * np.float32(7), values.b))
     model = QGMMA.product(512, promote_every, split_k)
-    applied = pair.applied(model)
+    applied = pair.apply_scales(model)
     assert (applied is not None) == inside
     if applied is not None:
         scales, words = applied

@@ -9,7 +9,7 @@ import pytest
 from marks import some
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import drawn_patterns
+from accprobe.budget.data import draw_patterns
 from accprobe.budget.error_check import FEWEST, Emulated, tail_of_shares
 from accprobe.budget.mutants import Operation
 from accprobe.budget.tolerance import SHARING, OwnTest, ToleranceReport, ToleranceRequest, advised, calc_diff
@@ -120,7 +120,7 @@ def shares(like: str, every: int | None, data: str, lines: int, draws: range) ->
     model = of_named(like).model(K, every, 1, FORMATS["bf16"])
     found = []
     for draw in draws:
-        a, b = drawn_patterns(data, model.a, model.b, lines, lines, K, np.random.default_rng([draw, 5]))
+        a, b = draw_patterns(data, model.a, model.b, lines, lines, K, np.random.default_rng([draw, 5]))
         emulated = Emulated.of(Operation(model, a, b))
         found.append((emulated.errors / emulated.worst).reshape(-1))
     return np.concatenate(found)

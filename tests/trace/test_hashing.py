@@ -10,7 +10,7 @@ from compiled import library
 
 from accprobe.build.probes import device_code
 from accprobe.trace import hashing
-from accprobe.trace.hash_kernel import TENSORS, HashKernel, memory_layout_of
+from accprobe.trace.hash_kernel import TENSORS, HashKernel, find_memory_layout
 from accprobe.trace.hashing import HASH_LANES, hash_of, lanes
 from accprobe.trace.recorder import Recorder, pause_recording
 
@@ -68,7 +68,7 @@ def host_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use(kernel: HashKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash tensors of the CPU as those of a GPU are."""
-    monkeypatch.setattr(hashing, "hash_kernel", lambda device: kernel)
+    monkeypatch.setattr(hashing, "open_hash_kernel", lambda device: kernel)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda device=None: None)
 
 
@@ -85,7 +85,7 @@ def test_the_kernel_computes_the_sums_of_torch(kernel: HashKernel, dtype: Any) -
     views += [heads.transpose(1, 2), heads.transpose(1, 2)[..., 1:5], heads.transpose(0, 1)[..., :4]]  # rows of whole words
     tensors = [*wholes, *views]
     sums = torch.zeros(len(tensors), HASH_LANES, dtype=torch.int64)
-    layouts = [memory_layout_of(x.shape, x.stride(), x.dtype) for x in tensors]
+    layouts = [find_memory_layout(x.shape, x.stride(), x.dtype) for x in tensors]
     kernel.launch([x.data_ptr() for x in tensors], layouts, sums.data_ptr(), 0)
     for tensor, got in zip(tensors, sums.tolist(), strict=True):
         assert got == lanes(tensor).tolist(), (tensor.shape, tensor.stride())

@@ -167,7 +167,7 @@ def _parts_of_files(account: ErrorReport) -> Iterator[str]:
     for data in account.request.data:
         if isinstance(data, OwnData):
             ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
-            yield from filter(None, map(data.taken, ks))
+            yield from filter(None, map(data.describe_k, ks))
 
 
 ALWAYS = 0.995
