@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from accprobe.budget.data import DATA_KINDS, Data, OwnData
@@ -122,11 +123,14 @@ def _read(path: Path) -> Tensors:
 
 
 def _npy(path: Path) -> Tensors:
+    with path.open("rb") as file:
+        if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            raise AccprobeError(f"{path} is not an .npy file; save it with numpy.save")
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as e:
         objects = "it has Python objects; save numbers, such as a.astype(numpy.float32)"
-        why = objects if re.search("pickle|Python objects", str(e)) else str(e)
+        why = objects if "Python objects" in str(e) else f"{e}; save it again with numpy.save"
         raise AccprobeError(f"{path} is not an .npy file of numbers: {why}") from None
     return {"": lambda: np.asarray(loaded)}
 

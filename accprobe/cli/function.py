@@ -209,6 +209,7 @@ def _callables(
     from accprobe.function import measure, quantisers, subjects, versus
     from accprobe.gemm.callables.machine import empty_report
     from accprobe.render.document import paragraphs
+    from accprobe.render.progress import PERCENT
     from accprobe.render.subjects.functions import function_blocks
 
     fmt = subjects.format_named(dtype)
@@ -216,7 +217,7 @@ def _callables(
 
     def measured(on_report: OnReport, show: Show) -> None:
         def shares(title: str) -> Callable[[str, float], None]:
-            return lambda name, share: show(int(100 * share), 100 if share else None, f"{title}: {name}")
+            return lambda name, share: show(int(PERCENT * share), PERCENT, f"{title}: {name}")
 
         if layout:
             scaled = [quantisers.QuantiserSubject(name, fmt, layout, device, arrays) for name in names]

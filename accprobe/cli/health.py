@@ -132,7 +132,7 @@ def _of_cluster(address: str, devices: str, plan: CheckPlan, patience: float) ->
 
 
 def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome], None]) -> tuple[list[GpuOutcome], bool]:
-    from accprobe.render.progress import progress_bar
+    from accprobe.render.progress import PERCENT, progress_bar
 
     with progress_bar("compiling") as show:
 
@@ -140,8 +140,8 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
             gpus[index] = changed
             ended = f"{sum(gpu.ended for gpu in gpus)} of {len(gpus)} GPUs checked" if len(gpus) > 1 else changed.where
             dots, wrong = sum(gpu.dots for gpu in gpus), sum(gpu.wrong for gpu in gpus)
-            text = f"{ended}: {dots:,} results, {wrong:,} mismatches, seconds" if dots else f"{ended}: compiling, seconds"
-            show(int(changed.seconds), int(plan.seconds), text)
+            text = f"{ended}: {dots:,} results, {wrong:,} mismatches" if dots else f"{ended}: compiling"
+            show(min(int(PERCENT * changed.seconds / plan.seconds), PERCENT), PERCENT, text)
 
         try:
             check(on_change)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accprobe.cli.output import print_message
 from accprobe.errors import AccprobeError
-from accprobe.render.progress import Show
+from accprobe.render.progress import PERCENT, Show
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
@@ -216,7 +216,7 @@ class ProductRun:
         elements = self.elements or usual_elements(called.spec, called.library.device, setting.request.reduced is not None)
 
         def progress(name: str, part: float) -> None:
-            show(int(100 * part), 100 if part else None, f"{measured.title}: {name}")
+            show(int(PERCENT * part), PERCENT, f"{measured.title}: {name}")
 
         if isinstance(called, CompositeAdapter):
             elements = self.elements or called.limit_elements(elements)

@@ -126,8 +126,7 @@ def measure_report(
             save(report)
             if of:
                 more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-                missing_text = f", still to measure: {missing[0]}{more}" if missing else ""
-                show(done, of, f"measuring {report.device.name}{missing_text}")
+                show(done, of, f"measuring {missing[0] if missing else report.device.name}{more}")
 
         try:
             with time_limit(to.seconds):

@@ -144,6 +144,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
     from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
     from accprobe.render.subjects.comparison import requirement_blocks
     from accprobe.render.terminal import print_blocks
+    from accprobe.report.words import so_many
 
     requirements = [*map(parse_requirement, require), *(one for path in files for one in read_file(path))]
     if not requirements:
@@ -156,8 +157,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
             )
         print_message(f"SIMULATED: {report} has published models, nothing was measured")
     found = check_requirements(loaded, requirements)
-    print_blocks(requirement_blocks(found))
-    if missing := loaded.measurable - len(loaded.measured):
-        print_message(f"{report} fails: the run stopped early, {missing} of {loaded.measurable} instructions are not measured")
+    missing = loaded.measurable - len(loaded.measured)
+    print_blocks(requirement_blocks(found, f"{missing} of {so_many(loaded.measurable, 'instruction')}" if missing else ""))
     if missing or not all(outcome.passed for outcome in found):
         sys.exit(DIFFERS)

@@ -276,7 +276,7 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
 
         def on_origin(found: TraceComparison, number: int) -> None:
             latest[:] = [found]
-            show(number + 1, len(found.origins), f"explaining origin {found.origins[number].operation}")
+            show(number, len(found.origins), f"explaining origin {found.origins[number].operation}")
 
         try:
             latest[:] = [explain(on_origin)]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from accprobe.compare.differences import Verdict
 from accprobe.compare.pairs import COMPARED_FIELDS, By, Pair, nearest_shape, offered, paired, shown
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa import architectures
@@ -153,7 +154,8 @@ def _pair(
         return
     side, report, absent = ("A", of_a, one) if a is None else ("B", of_b, other)
     note = _why_absent(side, report, absent, some)
-    yield Pair(a=a, b=b, verdict="only in B" if a is None else "only in A", marks=marks, by=by, note=note)
+    verdict: Verdict = "only in B" if a is None else "only in A"
+    yield Pair(a=a, b=b, verdict=verdict, marks=marks, by=by, note=note, skipped=absent is not None)
 
 
 def _why_absent(side: str, report: Report, claim: AnyClaim | None, other: AnyClaim) -> str:
@@ -161,8 +163,8 @@ def _why_absent(side: str, report: Report, claim: AnyClaim | None, other: AnyCla
         return f"no values in {side}: {claim.reason}" if claim else ""
     if isinstance(claim, Row):
         family = claim.instruction.family
-        there = f" (its {family})" if family != other.instruction.family else ""
-        return f"no values in {side}{there}: {claim.reason}"
+        where = f"of {side}'s {family}" if family != other.instruction.family else f"in {side}"
+        return f"no values {where}: {claim.reason}"
     architecture = report.device.architecture
     if architecture in architectures_with(other.instruction):
         known = "" if architecture in architectures.PROCESSORS else f", though {architecture} has it"
@@ -203,10 +205,11 @@ def headline(diff: Diff) -> str:
     if "status changed" in words and words <= {"status changed", "same"}:
         items.insert(0, "no value differs")
     if not items:
-        counts = Counter((pair.verdict, pair.row.kind) for pair in diff.pairs)
-        alone = [f"{so_many(n, kind)} {verdict}" for (verdict, kind), n in sorted(counts.items()) if verdict.startswith("only")]
-        rest = ", ".join(f"{n} {verdict}" for (verdict, _), n in sorted(counts.items()) if not verdict.startswith("only"))
-        same = "" if any(verdict == "changed" for verdict, _ in counts) else "no value differs: "
+        both = Counter(pair.verdict for pair in diff.pairs if pair.a and pair.b)
+        one = Counter((pair.label, pair.row.kind) for pair in diff.pairs if not (pair.a and pair.b))
+        alone = [f"{so_many(n, kind)} {label}" for (label, kind), n in sorted(one.items())]
+        rest = ", ".join(f"{n} {verdict}" for verdict, n in sorted(both.items()))
+        same = "" if both["changed"] else "no value differs: "
         items = [*alone, f"{same}{rest}"] if rest else ["nothing is in both", *alone] if alone else ["nothing to compare"]
     marks = marked(mark for pair in diff.pairs if pair.instructions for mark in pair.marks)
     return f"{' → '.join(dict.fromkeys(side_names(diff)))}: {'; '.join(items)}{f' ({marks})' if marks else ''}"

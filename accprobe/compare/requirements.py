@@ -15,7 +15,7 @@ from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest, unreadable
 from accprobe.infer.findings import Finding
 from accprobe.report.columns import Scalar, field_names, record
-from accprobe.report.names import claims_meant
+from accprobe.report.names import claims_meant, suggest_names
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.words import value
 
@@ -49,11 +49,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A requirement with the rows that fail it, of `matched` rows."""
+    """A requirement with the rows that fail it, of `matched` rows. meant: "did you mean …" if none matches and one is near."""
 
     requirement: Requirement
     matched: int
     failures: tuple[Failure, ...]
+    meant: str = ""
 
     @property
     def passed(self) -> bool:
@@ -99,7 +100,10 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
     measured = [claim for claim in report.claims if claim.status != "skipped"]
     matched = claims_meant(measured, requirement.glob)
     failures = tuple(Failure(claim.title, found) for claim in matched for found in _failures(claim, requirement))
-    return Outcome(requirement, len(matched), failures)
+    name = requirement.glob.partition(" ")[0]
+    known = {claim.name: claim.opcodes for claim in measured}
+    near = "" if matched or claims_meant(measured, name) else suggest_names(name, known)
+    return Outcome(requirement, len(matched), failures, near if near.startswith("did you mean") else "")
 
 
 def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:

@@ -78,10 +78,10 @@ def characterise_composite(
     search = _Search(adapter, outcome, np.random.default_rng((seed, 0xC0)))
     progress("steps around the sum", 0)
     kept = search.steps()
-    progress("accumulation order", 0.1)
+    progress("accumulation order", 0)
     candidates = search.orders(kept) if kept else []
     while candidates:
-        progress("fresh results", 0.3)
+        progress("fresh results", 0)
         search.verify(candidates, elements)
         candidates = search.after_contradiction(candidates, kept)
     outcome.stopped = found.reason if found.plan is None else outcome.stopped.replace(UNFINISHED, "")

@@ -303,14 +303,15 @@ class _OneResult:
         spec, got = self.specs[0], self.d[rows]
         exact = rounded_once(spec, self.a[rows], self.b)
         steps = np.abs(ordered(spec.out, got) - ordered(spec.out, exact))
+        known = steps[(steps > 0) & np.isfinite(spec.out.values(got)) & np.isfinite(spec.out.values(exact))]
         differ = got != (exact if expected is None else expected)
         y, x = (np.flatnonzero(differ.any(axis=axis)) for axis in (1, 0))
         miscounts = tuple(self.counts.sentences()) if self.counts and self.counts.explained > REPORTED_SHARE else ()
         return Unknown(
             compared=got.size,
             differing_from_exact=int(np.count_nonzero(steps)),
-            median_ulp=int(np.median(steps[steps > 0])) if steps.any() else 0,
-            largest_ulp=int(steps.max()),
+            median_ulp=int(np.median(known)) if known.size else 0,
+            largest_ulp=int(known.max(initial=0)),
             rows=(int(rows[y[0]]), int(rows[y[-1]])),
             columns=(int(x[0]), int(x[-1])),
             miscounts=miscounts,

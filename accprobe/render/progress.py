@@ -23,6 +23,9 @@ class Show(Protocol):
 BETWEEN_LINES = 10.0
 """Seconds."""
 
+PERCENT = 100
+"""A total that makes the completed number a percentage."""
+
 
 @contextmanager
 def progress_bar(description: str, speed: bool = False) -> Iterator[Show]:
@@ -50,8 +53,10 @@ def _lines(description: str) -> Iterator[Show]:
 
     def show(completed: int, total: int | None, description: str) -> None:
         nonlocal latest
-        share = f"{completed} %" if total == 100 else f"{completed:,} of {total:,}" if total else ""
-        latest = ": ".join(filter(None, (description, share)))
+        if total == PERCENT:
+            latest = f"{description}: {completed} %" if completed else description  # a step without a known length stays at 0
+        else:
+            latest = f"{completed:,} of {total:,} done; {description}" if total else description
 
     def print_lines() -> None:
         while not ended.wait(BETWEEN_LINES):

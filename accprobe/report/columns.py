@@ -84,28 +84,78 @@ def _values(data: object, names: Sequence[str], prefix: str = "") -> Record:
 
 
 _MEANINGS = {
+    "kind": "kind of row: instruction, product, reduction or function",
+    "title": "name with shape, formats and options",
+    "name": "instruction, callable or function, as `show` prints it",
+    "family": "family of the instruction: mma.sync, mma.sp, wgmma, …",
     "m": "rows of D",
     "n": "columns of D",
     "k": "products of each element of D",
-    "seconds": "seconds",
+    "d": "format of D of an instruction",
+    "a": "format of A",
+    "b": "format of B",
+    "c": "format of the addend C of an instruction",
+    "out": "format of D of a product, or of the result of a reduction",
+    "satfinite": "whether the instruction saturates finite results (`.satfinite`)",
+    "sparse": "whether A is sparse (2:4, 4:8 or 1:2)",
+    "scale": "format of an instruction's block scales; scope of a product's scales",
+    "operand": "format of a function's operand",
+    "result": "format of a function's result",
+    "computes": "model of a function, in words",
+    "digest": "hash of all results of a function that was measured on every operand",
+    "reason": "why the row is not confirmed, or was skipped",
+    "opcodes": "matrix opcodes that ran",
+    "opcode_source": "where the opcodes come from: nvdisasm, ncu, a known model or machine code",
+    "cubin_sha256": "SHA-256 of the machine code that ran",
+    "unstable": "dot products that gave different bits when repeated",
+    "calls": "calls of the callable",
+    "seconds": "time that the row took, in seconds",
+    "compared": "results compared with the model",
+    "of": "operands that a function has; 0: they cannot all be tried",
+    "mismatches": "compared results that differ from the model",
+    "results": "all results that the subject returned, including those of experiments",
+    "contradicting": "results, of all, that contradict the model",
     "promote_every": "products between two promotions",
-    "split_k": "slices",
-    "slice_sizes": "products of each slice",
+    "promotion_format": "format of the sum to which partial sums are promoted",
+    "promotion_rounding": "how the sum to which partial sums are promoted is rounded",
+    "split_k": "number of slices of K, each with a sum of its own",
+    "slice_sizes": "products of each slice of K",
+    "partial_format": "format of the partial sums of slices",
+    "reduction_order": "order in which the partial sums of slices are added",
     "product_bits": "fraction bits of a rounded product",
+    "sum_rounding": "how each fused sum is rounded",
+    "operand_rounding": "how operands are rounded to the format that the unit reads, such as f32 to tf32",
+    "scales": "where the scales of A and B are applied",
+    "epilogue": "operations after the product, such as a bias",
+    "instruction": "a known instruction that computes the same fused sum",
+    "same_everywhere": "whether all elements of D have one plan",
+    "each_product_once": "whether each product is counted exactly once",
+    "depends_on": "what an element of D depends on: its own row of A and column of B, or more",
+    "repeatable": "whether identical calls return the same bits",
+    "first_calls": "whether the first calls return the same bits as later ones",
     "errors_largest": "largest error, in units in the last place",
     "errors_mean": "mean error, in units in the last place",
-    "tile_covered": "elements of the tile",
-    "tile_total": "elements of the tile",
-    "tile_differing": "elements of the tile",
+    "errors_at": "bit pattern of the operand with the largest error",
+    "errors_words": "results whose error was computed",
+    "errors_correct": "correctly rounded results",
+    "errors_against": "neighbouring results that move against the function",
+    "tile_covered": "tile elements whose results were compared with the model",
+    "tile_total": "all tile elements of the instruction",
+    "tile_differing": "tile elements that differ from the model, in words",
+    "events_hit": "events of functional coverage that the operands reached",
+    "events_possible": "events of functional coverage that can occur",
+    "events_missing": "names of possible events that were not reached",
+    "alternatives_tested": "alternative models that were tested",
+    "alternatives_surviving": "alternative models that no result contradicts",
 }
-"""Definitions, with units, of fields that are no features of an instruction."""
+"""Definitions, with units, of fields that are not features of an instruction."""
 
 
 def meaning_of(name: str) -> str:
-    """Return the definition of a field with its unit; "" if its name says it."""
+    """Return the definition of a field, with its unit."""
     what = parsed(name)
     added = "separate add: " if what.role == "add" else ""
-    return f"{added}{what.record.says}" if what.record else _MEANINGS.get(name, "")
+    return f"{added}{what.record.says}" if what.record else _MEANINGS[name]
 
 
 @cache

@@ -139,13 +139,15 @@ def _unlisted(word: str, architecture: str, known: Opcodes) -> Instruction:
         inst = parse(word)
     except UnknownName:
         every = f"`accprobe list --instructions {architecture}` lists all {len(known)}"
-        raise UnknownName(f"'{word}' selects no instruction of {architecture}; {_near(word, known)} ({every})") from None
+        raise UnknownName(
+            f"'{word}' selects no instruction of {architecture}; {suggest_names(word, known)} ({every})"
+        ) from None
     if architecture not in architectures_with(inst):
         raise UnknownName(f"{architecture} has no {inst.name}; it is of {', '.join(architectures_with(inst))}")
     return inst
 
 
-def _near(word: str, known: Mapping[T, Sequence[str]]) -> str:
+def suggest_names(word: str, known: Mapping[T, Sequence[str]]) -> str:
     """Return "did you mean …": a glob if some names start with the word, else the nearest names and opcodes."""
     names = list(map(str, known))
     if not is_glob(word) and (begun := [name for name in names if name.startswith(word)]):
@@ -162,7 +164,7 @@ def _unknown_claim(claims: Iterable[AnyClaim], source: str, word: str) -> Unknow
     if alike := [" ".join(one.words) for one in every if name != word and one.matches(name)]:
         meant = f"`accprobe show {source} '{name}'` lists all of that name; {nearest(word, alike)}"
     else:
-        meant = _near(name, {one.name: one.opcodes for one in every})
+        meant = suggest_names(name, {one.name: one.opcodes for one in every})
     return UnknownName(f"{source} has no {nouns} '{word}'; {meant}")
 
 
@@ -261,7 +263,7 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
         if other := _nearest(name, models, each):
             return NamedModel(other[0], models[other[0]], each, other[1])
         known |= _opcodes(named_report(each))
-    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {_near(name, known)}")
+    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {suggest_names(name, known)}")
 
 
 def _opcodes(report: Report) -> Opcodes:

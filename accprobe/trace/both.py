@@ -155,12 +155,27 @@ def run_both(
             f" {sides[which].run.backend} compiles, not C++ for a CPU; use a GPU to compare the operations"
         )
     if not found.origins:
+        if not found.equal and not found.count("only one"):
+            _check_batch(sides, found)
         return found
     kept = [_keep_operands(side, found, which) for which, side in enumerate(sides)]
     explain_origins(found, (kept[0], kept[1]), with_fixes, on_origin)
     if a.is_compiled != b.is_compiled:
         _explain_fusion(found, sides)
     return found
+
+
+def _check_batch(sides: tuple[_Side, _Side], found: TraceComparison) -> None:
+    """Raise AccprobeError if no result of a side can be divided into the sequences of its batch."""
+    for side, trace in zip(sides, found.traces, strict=True):
+        batch = side.run.keywords.get("batch")
+        shapes = [value.shape for x in trace.operations if x.name == "return" for value in x.inputs if value.shape]
+        if batch and shapes and all(shape[0] % batch for shape in shapes):
+            shape = ",".join(map(str, shapes[0]))
+            raise AccprobeError(
+                f"{side.run.name or 'the function'} returned [{shape}] for batch={batch}: it ignores `batch`, has fewer"
+                " sequences, or its first dimension is not the batch"
+            )
 
 
 EMULATED = "torch._inductor.config.emulate_precision_casts"

@@ -152,8 +152,10 @@ def compare_folders(a: Path, b: Path, mapping: str = "", on_origin: OnOrigin = l
 
 
 def _advice(origin: DifferenceOrigin) -> str:
-    """Return how to record the operands that a cause needs; "" where it needs none."""
+    """Return how to seed two runs that draw random numbers, or how to record operands that a cause needs; "" if neither."""
     values = [side.value for side in origin.sides]
+    if all(any(x.random for x in operations) for operations in (origin.left, origin.right)):
+        return "call torch.manual_seed with one seed in both runs"
     if origin.cause.verified or None not in values:
         return ""
     operations = [x for side in origin.sides if side.value is None for x in side.operations] or list(origin.readers or ())

@@ -64,6 +64,18 @@ def test_a_flipped_bit(folder: Path) -> None:
     assert "possible causes: other operands, another program, faulty hardware" in result.stdout
 
 
+def test_a_nan_operand_is_named_and_enters_no_distance(folder: Path) -> None:
+    a, d = np.load(folder / "a.npy").view(np.uint8), np.load(folder / "chain.npy").view(np.float32)
+    a[0, 3], d[0] = 0x7F, np.nan
+    d[1:] *= np.float32(1.001)
+    np.save(folder / "a.npy", a)
+    np.save(folder / "d.npy", d)
+    result = explain("d.npy")
+    assert result.stderr == "accprobe: a.npy has 1 NaN or infinite number at row 0, column 3\n"
+    assert (found := re.search(r"maximum ([\d,]+) ulp", result.stdout))
+    assert int(found[1].replace(",", "")) < 1 << 16
+
+
 def test_a_result_without_a_product_differs(folder: Path) -> None:
     a, b = operands(CHAIN, 1)
     kept = a.copy()
@@ -103,7 +115,7 @@ def test_json() -> None:
     [
         ({"b": "c.npy"}, r"A has shape [8, 128] and B [16, 128]; expected [M, K] and [K, N]; save B transposed"),
         ({"a": "missing.npy"}, "missing.npy"),
-        ({"a": "bad.npy"}, "bad.npy is not an .npy file of numbers"),
+        ({"a": "bad.npy"}, "bad.npy is not an .npy file; save it with numpy.save"),
         ({"a": "two.pt"}, "two.pt has 2 tensors; save each in a file of its own"),
         ({"a": "chain.npy"}, "chain.npy has the type float32; expected e4m3"),
     ],

@@ -102,7 +102,7 @@ def test_a_report_of_a_run_that_stopped_early_fails_its_check() -> None:
     for stdin, status in ((json.dumps(whole).encode(), 0), (cut, 1)):
         result = invoke("check", "-", "--require", "*: status == confirmed", stdin=stdin)
         assert result.exit_code == status
-    assert "the run stopped early, 290 of 293 instructions are not measured" in result.stderr
+    assert "FAILED: the run stopped early, 290 of 293 instructions not measured" in result.stdout
 
 
 @pytest.mark.parametrize("command", [["show"], ["diff", "h200"], ["check", "--require", "*: effective_bits > 1"]], ids=str)

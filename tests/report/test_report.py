@@ -17,7 +17,7 @@ from golden import REPORT_FILE, schema
 
 from accprobe.errors import ReportError
 from accprobe.report import recorded
-from accprobe.report.columns import records
+from accprobe.report.columns import field_names, meaning_of, records
 from accprobe.report.evidence import load_with_evidence, split
 from accprobe.report.report import Report
 
@@ -256,3 +256,7 @@ def test_exact_sums_differ_from_unknown_ones(flat: list[dict[str, Any]]) -> None
     skipped = next(records(fake_report({"name": SPARSE, "status": "skipped", "reason": "no probe"})))
     assert (exact["alignment_bits"], exact["alignment_bits_bound"]) == (None, "exact")
     assert (skipped["alignment_bits"], skipped["alignment_bits_bound"]) == (None, None)
+
+
+def test_every_field_has_a_description() -> None:
+    assert all(map(meaning_of, field_names()))

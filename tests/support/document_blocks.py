@@ -4,7 +4,7 @@ A block ends with `<!-- end -->` and begins with one of these lines; `tests/docs
 
 - `<!-- NAME: from SOURCE -->`: the public function NAME of the modules below returns its text.
 - `<!-- output: COMMAND -->`: what the command prints. `; paragraphs REGEX` or `; lines REGEX` keeps those that match.
-- `<!-- numbers: FILE, … -->`: text written by hand, whose percentages and large numbers are in these recorded results.
+- `<!-- numbers: FILE, … -->`: text written by hand, whose percentages, seconds and large numbers are in these recorded results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from block_forms import ROOT, fenced, printed
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(<!-- (\w+): ([^\n]+) -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PERCENTAGE, LARGE = r"[\d.]+(?= ?%)", r"\b\d{1,3}(?:,\d{3})+\b|\b\d[\d.]*e[+-]\d+"
+PERCENTAGE, LARGE = r"[\d.]+(?= ?%)", r"\b\d{1,3}(?:,\d{3})+\b|\b\d[\d.]*e[+-]\d+|\b[\d.]+(?= s\b)"
 
 BLOCKS = {
     name: function

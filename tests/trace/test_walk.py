@@ -26,5 +26,6 @@ def test_the_walk_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     assert result.exit_code == 1
     assert [line.rstrip() for line in result.output.splitlines()] == output.splitlines()
     assert invoke(*command.split()[:3], "--batch", "1,8").output.startswith("equal: 3 operations")
+    assert invoke(*command.split()[:3], "--batch", "1,80").exit_code == 2  # it has 8 sequences
     fixed = invoke(*command.split(), "--fix", columns=200)
     assert "no change that accprobe tries makes both sides equal" in " ".join(fixed.output.split())

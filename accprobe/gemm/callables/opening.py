@@ -157,6 +157,7 @@ def _open_user_function(
     spec = Spec(*request.shape, a, request.b or a, request.out or usual_result(a), request.scale)
     bias = own.parameters.get(BIAS)
     has_bias = library.name == "torch" and bias is not None and bias.default is inspect.Parameter.empty
+    remarks = ("bias left at its default",) if bias is not None and not has_bias and BIAS not in options else ()
     multiply = function
     if library.name == "torch" and request.scale is None:
 
@@ -170,7 +171,7 @@ def _open_user_function(
     adapter = CallableAdapter(spec, multiply, library, own.name, file=own.file)
     if request.out is None and not has_bias:
         adapter.take_result_format()
-    return Opened(adapter, options, gpu_options=tuple(flags))
+    return Opened(adapter, options, gpu_options=tuple(flags), remarks=remarks)
 
 
 def _file(path: Path) -> Any:

@@ -134,7 +134,7 @@ def _line(entry: Entry, expand: bool) -> Phrases:
     undecided = dict.fromkeys(d.title for pair in entry.pairs for d in pair.differences if d.verdict == "undecided")
     remark = entry.first.note or ", ".join(undecided)
     return (
-        Phrase(entry.first.verdict, TONES[entry.first.verdict]),
+        Phrase(entry.first.label, TONES[entry.first.verdict]),
         Phrase(f" {count}: {names}" if count > 1 else f": {names}"),
         Phrase(f"; {remark}" if remark else "", "quiet"),
         Phrase(f" ({entry.marks})" if entry.marks else "", "unverified"),
@@ -142,8 +142,9 @@ def _line(entry: Entry, expand: bool) -> Phrases:
 
 
 def _counts(what: str, pairs: Sequence[Pair], unmeasured: int) -> Phrases:
-    counts = verdict_counts(pairs).items()
-    spans = [Phrase(f"{', ' * (i > 0)}{count} {verdict}", TONES[verdict]) for i, (verdict, count) in enumerate(counts)]
+    ordered = sorted(pairs, key=lambda pair: list(TONES).index(pair.word))
+    counts = Counter((pair.label, TONES[pair.word]) for pair in ordered).items()
+    spans = [Phrase(f"{', ' * (i > 0)}{count} {label}", tone) for i, ((label, tone), count) in enumerate(counts)]
     neither = f"; no values on either side: {so_many(unmeasured, 'instruction')}" if unmeasured else ""
     return Phrase(f"{what}: ", "strong"), *spans, Phrase(neither, "quiet")
 
@@ -158,7 +159,7 @@ def diff_entries(diff: Diff, expand: bool = False) -> list[Entry]:
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for i, pair in enumerate(diff.pairs):
         by_role = (pair.by, pair.role.d) if pair.by == "role" and pair.verdict == "changed" else ()
-        key = (pair.word, by_role, _families(pair), pair.changes, pair.note, pair.marks)
+        key = (pair.word, by_role, _families(pair), pair.changes, pair.note, pair.skipped, pair.marks)
         groups.setdefault((i,) if expand else key, []).append(pair)
     return sorted((Entry(tuple(group)) for group in groups.values()), key=_importance)
 
@@ -215,8 +216,13 @@ def _side(side: str, report: Report) -> str:
     return ": ".join(filter(None, (name, status_counts(report.claims))))
 
 
-def requirement_blocks(outcomes: Sequence[Outcome]) -> Iterator[Element]:
-    """Yield how many requirements passed, then a line for each; below a failed one, the values found and their names."""
+def requirement_blocks(outcomes: Sequence[Outcome], missing: str = "") -> Iterator[Element]:
+    """Yield how many requirements passed, then a line for each; below a failed one, the values found and their names.
+
+    missing: what the run did not measure, if it stopped early, which fails the check.
+    """
+    if missing:
+        yield Heading(Phrase(f"FAILED: the run stopped early, {missing} not measured", "bad"), 1)
     failed = sum(not outcome.passed for outcome in outcomes)
     verdict = Phrase(f"{failed} of {so_many(len(outcomes), 'requirement')} failed", "bad")
     yield Heading(verdict if failed else Phrase(f"{so_many(len(outcomes), 'requirement')} passed", "good"), 1)
@@ -240,6 +246,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
-        return NO_MATCH
+        return "; ".join(filter(None, (NO_MATCH, outcome.meant)))
     broken = len({failure.name for failure in outcome.failures})
     return f"{outcome.matched - broken} of {outcome.matched} meet it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Said, Tone, table
@@ -36,6 +37,7 @@ def trace_page(found: TraceComparison) -> Iterator[Element]:
 
 
 def origin_table(origins: Sequence[DifferenceOrigin]) -> Grid:
+    """Return a row for each origin; equal rows are one, with their number before the operation."""
     columns = (
         Column("module"),
         Column("operation", least=14),
@@ -44,7 +46,9 @@ def origin_table(origins: Sequence[DifferenceOrigin]) -> Grid:
         Column("cause", least=28),
         Column("verified", whole=True),
     )
-    return table(columns, map(_origin, origins))
+    counts = Counter(map(_origin, origins))
+    rows = ((row[0], f"{count} × {row[1]}" if count > 1 else row[1], *row[2:]) for row, count in counts.items())
+    return table(columns, rows)
 
 
 def _origin(each: DifferenceOrigin) -> tuple[str, ...]:
