@@ -6,7 +6,7 @@ Sums are exact emulations of e4m3 products, errors those that `accprobe budget` 
 benchmarks/accuracy_gpu.py asks one on the same operands. Beside the measured accumulator stand a plain chain of f32
 multiply-adds, and what it is often taken for: 14 significant bits, rounded to nearest after every product.
 
-- over K: each accumulator, zero-mean and same-sign data;
+- over K: each accumulator, zero-mean and same-sign operands;
 - promotion: after how many products;
 - scales: what operands lose, by how finely scales are shared; and if e4m3 numbers were 8-bit integers;
 - outliers: what all other numbers lose beside one large one;

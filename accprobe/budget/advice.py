@@ -141,7 +141,7 @@ def _recommendation(advice: Advice) -> str:
 
 def _reason(advice: Advice, kind: DataAdvice) -> str:
     if not kind.unpromoted:
-        return f"{kind.data} data: sums are exact without promotion."
+        return f"{kind.data} operands: sums are exact without promotion."
     biased = abs(kind.bias) >= BIASED * kind.unpromoted
     size = percent(abs(kind.bias) if biased else kind.unpromoted)
     error = f"the result is {size} too {'low' if kind.bias < 0 else 'high'}" if biased else f"the random error is {size}"
@@ -154,7 +154,7 @@ def _reason(advice: Advice, kind: DataAdvice) -> str:
         case "more":
             compared = f"{ratio(kind.unpromoted / advice.rounding)} times {own}"
     promoted = f" With promotion every {advice.promote_every}: {percent(kind.error)}." if advice.promote_every else ""
-    return f"{kind.data} data: before D is rounded, {error} without promotion, {compared}.{promoted}"
+    return f"{kind.data} operands: before D is rounded, {error} without promotion, {compared}.{promoted}"
 
 
 def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
             if share
         ]
         rest = f" ({', '.join(losses)})" if losses else ""
-        yield f"{of}{data} data: rounding the operands{how} alone costs {percent(entry.quantisation_error or 0)}{rest}."
+        yield f"{of}{data} operands: rounding them{how} alone costs {percent(entry.quantisation_error or 0)}{rest}."
 
 
 def ratio(times: float) -> str:

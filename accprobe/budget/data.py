@@ -18,7 +18,7 @@ from accprobe.evaluate.quantised import SHARINGS, Quantised, nearest_patterns, q
 from accprobe.isa.formats import Format
 from accprobe.model.product import ProductModel, ScaleOf, Scales
 
-# One of so many products of cancelling data is not cancelled.
+# One of so many products of cancelling operands is not cancelled.
 KEPT_BACK = 16
 
 # K is divided by this to get the number of k with outliers, at least one.

@@ -43,7 +43,7 @@ def sweep_command(
 ) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
-    Finds how many low bits of the partial sums a mask can clear before the result changes: the unit computes the bits above.
+    Clears more and more low bits of the partial sums with a mask until the result changes. The unit computes the other bits.
     The same masks on exact sums show whether these operands need more bits.
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.

@@ -41,7 +41,7 @@ def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) ->
 
 
 def test_the_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
-    """On normal data the bound of promoted sums allows sums that are never promoted."""
+    """On normal operands the bound of promoted sums allows sums that are never promoted."""
     named = of_named(LIKE)
     a, b = draw_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T

@@ -54,7 +54,7 @@ def test_everything_that_json_has() -> None:
     assert len(told["rows"]) == 8
     assert all(set(row) >= KEYS for row in told["rows"])
     assert {(row["scale"], row["is_scaled"]) for row in told["rows"]} == {("none", False), ("row", True)}
-    assert any(sentence.startswith("normal data: before D is rounded, ") for sentence in told["words"])
+    assert any(sentence.startswith("normal operands: before D is rounded, ") for sentence in told["words"])
     assert told["notes"]
 
 

@@ -131,8 +131,8 @@ def _plans(report: str, shown: str = ".*", shape_header: str = "M x N x K", rema
     )
     proved = [row.verification.compared for row in rows if row.status == "confirmed" and row.verification]
     text = (
-        f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted, at least"
-        f" {min(proved):,} of each row: 0 mismatches. {remark}"
+        f"{len(proved)} of the {len(rows)} rows are confirmed: {sum(proved):,} fresh outputs were predicted,"
+        f" ≥ {min(proved):,} of each row: 0 mismatches. {remark}"
     ).strip()
     others: dict[str, list[str]] = {}
     for row in (row for row in rows if row.status != "confirmed"):

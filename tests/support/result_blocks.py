@@ -60,8 +60,9 @@ def drawn_reductions() -> str:
     """Return the verdicts on planted reductions drawn by seed."""
     lines, command = _drawn("20000-20199")
     text = (
-        f"`{command}` draws {len(lines)} reductions by seed and computes them in numpy alone. They are sums in turn, from the"
-        " last element, in pairs, as butterflies, in lanes, in blocks and in cascades, and Kahan's and Neumaier's sums."
+        f"`{command}` draws {len(lines)} reductions by seed and computes them in numpy alone. They add the elements"
+        " from the first or from the last, in pairs, as butterflies, in lanes, in blocks or in cascades, or by Kahan's or"
+        " Neumaier's sum."
         " Elements and partial sums have four types each. Some reductions are means, use atomics, drop or double an element,"
         " or add one row in another order."
     )

@@ -91,7 +91,7 @@ def _of_scaled(cell: Callable[[ErrorRow], Said]) -> Callable[[ErrorRow], Said]:
 
 
 COLUMNS = (
-    Column("data", lambda entry: entry.data, least=max(map(len, DATA_KINDS))),
+    Column("operands", lambda entry: entry.data, least=max(map(len, DATA_KINDS))),
     Column("scale", _of_scaled(lambda entry: f"{entry.scale}{'' if entry.is_scaled else ' *'}"), whole=True),
     Column("K", lambda entry: f"{entry.k:,}", number=True),
     Column("split\nK", lambda entry: str(entry.split_k) if entry.split_k > 1 else "", number=True),
@@ -223,7 +223,7 @@ def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
         yield "allows", "the worst case: emulated errors bound no tail below it"
     yield "at worst", _of_any(found)
     tests, m, n = request.shape
-    yield "trials", f"{tests} of {m} x {n} elements, {request.data!s} data, from seed {request.seed} on"
+    yield "trials", f"{tests} of {m} x {n} elements, {request.data!s} operands, from seed {request.seed} on"
     if request.own:
         yield "own", f"|got - f64 reference| <= {_formula(request.own)}"
 
@@ -269,7 +269,7 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
     titles = {name: " ".join(title.replace("_\n", "_").split()) for name, title in test_titles(found).items()}
     missed = [row for row in found.kill_table if row.by["elements"] < ALWAYS]
     if not missed:
-        yield f"The recommended test detects every mistake of the table on {found.request.data!s} data."
+        yield f"The recommended test detects every mistake of the table on {found.request.data!s} operands."
     yield from map(_why_missed, missed)
     for name, share in found.passed.items():
         if share < ALWAYS:

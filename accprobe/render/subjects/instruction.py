@@ -365,4 +365,4 @@ def _legend(inst: Instruction, headings: Sequence[str]) -> str:
     signs = [f"k: place {place}", "×: A times B", "→: the result of the device"]
     if any("M" in heading.split() for heading in headings):
         signs.append("M: a number so large that a small one beside it is lost")
-    return f"In bit patterns (values) of the products that are not 0 × 0, of C → of D. {'; '.join(signs)}."
+    return f"Each line: nonzero products and C → D, as bit patterns (values). {'; '.join(signs)}."
