@@ -132,6 +132,7 @@ def test_what_is_wrong_comes_first() -> None:
     ordered = products.wrong_first(product_report(*OF_A).products)
     assert [one.name for one in ordered] == ["torch:odd", "torch:mm", "torch:addmm", "torch:bmm", "mine.py:f"]
     assert [alarm.text for alarm in products.alarms(ordered[0])] == [f"DROPPED PRODUCTS: {TAIL}, of 1,024"]
+    assert products.status_spans(ordered[0])[0].text == "WRONG RESULT"
     twice = dropped()
     twice["regions"][0]["findings"]["each_product_once"]["note"] = "1 counted more than once: k = 5"
     assert next(products.alarms(row(twice))).text.startswith("DOUBLED PRODUCTS: 1 counted")

@@ -331,6 +331,12 @@ def test_a_flag_that_torch_refuses_is_one_sentence(flag: str, sentence: str) -> 
         run_both(one, one)
 
 
+def test_a_function_without_the_argument_is_refused_with_its_form() -> None:
+    one = ProgramRun(function=lambda: torch.ones(2), keywords={"dtype": torch.float32})
+    with pytest.raises(AccprobeError, match=r"unexpected keyword argument 'dtype'; write it as the function\(dtype\)"):
+        run_both(one, one)
+
+
 def test_a_side_with_other_bits_in_a_second_run_has_no_other_cause() -> None:
     runs: list[int] = []
 
