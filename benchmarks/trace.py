@@ -11,7 +11,7 @@ drawn on the CPU with one seed.
 Each case becomes a line of FOLDER/trace.jsonl: seconds, counts of operations, origins with causes, whether they are verified.
 Seconds on an H200 (results/trace/h200.json): llama batch 1 against 2, 8, 16: 7, 4, 5 (the first compiles); allow_tf32 11;
 torch.compile 30; prefill against decode 2; mixtral 2; mamba 1; llama-f32 batch 5; fp8 batch 0.3; overhead 20.
-Recording took 2.8 to 3.3 times the eager run of 1,024 tokens (3.0 to 7.1 ms) on eleven hosts and 4.5 times on one.
+Recording took 2.8 to 3.3 times the eager run of 1,024 tokens (3.0 to 7.1 ms) on fourteen hosts and 4.5 times on one.
 torch's own empty mode, which sees each operation, took 1.8 to 2.0 times on six of them. For 16,384 tokens recording took
 1.4 times.
 A case that fails leaves its error there. Operands of origins without a verified cause are saved, at most 8 MB.
