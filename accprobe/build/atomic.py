@@ -37,6 +37,12 @@ def save(path: Path, content: bytes, mode: int = 0o666) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def keep_previous(path: Path) -> None:
+    """Copy an existing file to FILE~. Raises OSError."""
+    if path.is_file():
+        save(path.with_name(f"{path.name}~"), path.read_bytes())
+
+
 @contextmanager
 def locked(path: Path, seconds: float = math.inf) -> Iterator[None]:
     """Hold the lock file `path`, and remove it afterwards. The kernel releases the lock of a process that dies.

@@ -93,7 +93,9 @@ def _wrong_value(named: str, kind: click.ParamType[Any], message: str) -> str:
         return f"{named}: {message}"
     if isinstance(kind, click.Path):
         return f"{named} {of_click[1]} is a {'folder; give a file' if kind.file_okay else 'file; give a folder'}"
-    expected = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
+    expected = "a whole number >= 1" if " 1<=x<=" in message else "a number"
+    if isinstance(kind, click.types.IntParamType):
+        expected = "a whole number"
     if isinstance(kind, click.Choice):
         expected = " or ".join((", ".join(kind.choices[:-1]), kind.choices[-1]))
     elif isinstance(kind, click.IntRange | click.FloatRange):

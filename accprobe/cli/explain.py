@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accprobe.cli.output import DIFFERS, FILE, Output, check_writable, output_options, print_message
+from accprobe.cli.output import DIFFERS, FILE, Output, check_no_input, check_writable, output_options, print_message
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import PERCENT, progress_bar
 
@@ -151,7 +151,9 @@ def _explanation(found: Explanation) -> dict[str, Any]:
     "--promote-every", type=int, metavar="N", help="Promotion interval: products after which a partial sum is added to float32."
 )
 @click.option("--dim", type=click.Choice(["first", "last"]), default="last", show_default=True, help="Reduced dimension of A.")
-@click.option("-o", "out", required=True, type=FILE, metavar="FILE.npy", help="Output file.")
+@click.option(
+    "-o", "out", required=True, type=FILE, metavar="FILE.npy", help="Output file. The previous file is kept as FILE~."
+)
 def predict_command(
     like: str,
     a: Path,
@@ -190,6 +192,7 @@ def predict_command(
     if out.suffix != ".npy":
         raise click.UsageError(f"-o {out}: the result is written as .npy; let the name end in .npy")
     check_writable(out)
+    check_no_input(out, (a, b, c, scale_a, scale_b))
     if (scale_a is None) != (scale_b is None):
         raise AccprobeError("give both --scale-a and --scale-b, or neither")
     scales = None if scale_a is None or scale_b is None else (read_array(scale_a), read_array(scale_b))
@@ -209,5 +212,6 @@ def predict_command(
         print_message(remark)
     file = io.BytesIO()
     np.save(file, d)
+    atomic.keep_previous(out)
     atomic.save(out, file.getvalue())
     click.echo(f"{out}: {list(d.shape)} {d.dtype}, as {like} computes it")

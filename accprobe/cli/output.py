@@ -74,7 +74,7 @@ def count(word: str | int) -> int:
     except ValueError:
         number = 0.0
     if number < 1 or not number.is_integer():
-        raise click.BadParameter(f"'{word}' is not a positive whole number, such as 1e9 or 10_000_000")
+        raise click.BadParameter(f"'{word}' is not a positive whole number, such as 4096 or 1e6")
     if number > LARGEST_COUNT:
         raise click.BadParameter(f"'{word}' is too large; give at most {LARGEST_COUNT:.0e}")
     return int(number)
@@ -109,7 +109,8 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def output_options(
-    *forms: str, file_help: str = "Output file, in the format of its ending, JSON by default"
+    *forms: str,
+    file_help: str = "Output file, in the format of its ending, JSON by default. The previous file is kept as FILE~",
 ) -> Callable[[Command], Command]:
     """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`. `-o -` prints JSON."""
     file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")
@@ -122,6 +123,7 @@ def output_options(
             in_file = _form_of_file(output, forms) if output else ""
             if output:
                 check_writable(output)
+                check_no_input(output, options.values())
             command(to=Output(form, output, in_file, time_limit), **options)
 
         with_file: Any = file_option(with_output)
@@ -161,6 +163,7 @@ class Output:
         if self.file is None:
             return
         try:
+            atomic.keep_previous(self.file)
             atomic.save(self.file, plain(text(self.in_file)).encode())
         except OSError as e:
             sentence = f"{self.file} cannot be written: {e.strerror}"
@@ -204,6 +207,15 @@ def check_writable(path: Path) -> None:
             probe.unlink()
     except OSError as e:
         raise AccprobeError(f"{path} cannot be written: {e.strerror}") from None
+
+
+def check_no_input(output: Path, values: Iterable[object]) -> None:
+    """Raise AccprobeError if a command would replace one of the files that it reads. values: of its arguments and options."""
+    for each in values:
+        if isinstance(each, tuple):
+            check_no_input(output, each)
+        elif isinstance(each, str | Path) and output.is_file() and Path(each).exists() and output.samefile(each):
+            raise AccprobeError(f"-o {output} is also an input: give another name")
 
 
 def write(text: str) -> None:

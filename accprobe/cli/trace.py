@@ -124,9 +124,8 @@ def record_command(
     print_message(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
     if unmatched := [each for each in save if not any(matches(each, x) for x in done.operations)]:
         names = sorted({each.module or each.packet for each in done.operations if each.name != "return"})
-        print_message(
-            f"no operation matches --save {' '.join(unmatched)}: its operands are not saved; recorded: {', '.join(names[:10])}"
-        )
+        recorded = ", ".join(names[:10]) + (f" and {len(names) - 10} others" if len(names) > 10 else "")
+        print_message(f"no operation matches --save {' '.join(unmatched)}: its operands are not saved; recorded: {recorded}")
     if done.kept:
         print_message(f"operands of {so_many(len(done.kept), 'operation')} saved")
 

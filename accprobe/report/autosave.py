@@ -53,7 +53,7 @@ class Autosave:
             found = self._found()
             whole = with_results(found, report) if found else None
             if (self._is_first or whole is None) and target.is_file() and target.stat().st_size:
-                atomic.save(self._path.with_name(f"{self._path.name}~"), target.read_bytes())
+                atomic.keep_previous(self._path)
             (whole or report).save(target)
         if found and whole is None:
             kept = f"{len(found.claims)} results of another seed, version or environment"

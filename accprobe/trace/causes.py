@@ -327,6 +327,9 @@ def _attention(left: OriginSide, right: OriginSide) -> Cause | None:
     sides = [[x for x in side.operations if "attention" in x.packet and len(x.inputs) > 1] for side in (left, right)]
     if not all(sides) or any(x.name.startswith("triton.") for x in (*left.operations, *right.operations)):
         return None
+    if any("multi_head_attention" in x.packet for side in sides for x in side):
+        parts = "the projections of Q, K and V, the attention and the output projection"
+        return Cause("unknown", f"one operation computes {parts}; which of them differs is not modelled")
     names, operands = [side[0].packet for side in sides], [side[0].inputs[:2] for side in sides]
     text = "attention" if names[0] == names[1] else f"{names[0]} against {names[1]}"
     if all(len(x.shape) > 1 for each in operands for x in each):

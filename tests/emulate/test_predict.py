@@ -117,3 +117,15 @@ def test_the_command_computes_a_function_of_each_element(tmp_path: Path) -> None
     refused = invoke("predict", "QGMMA", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy"))
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "an instruction needs two, A and B" in refused.stderr
+
+
+def test_an_input_is_not_replaced_and_an_earlier_result_is_kept(tmp_path: Path) -> None:
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, np.linspace(-2, 2, 7, dtype=np.float32))
+    y.write_bytes(b"earlier")
+    like, before = "functions-h200:ex2.approx.ftz.f32", x.read_bytes()
+    refused = invoke("predict", like, str(x), "-o", str(x))
+    assert (refused.exit_code, x.read_bytes()) == (2, before)
+    assert "is also an input: give another name" in refused.stderr
+    assert invoke("predict", like, str(x), "-o", str(y)).exit_code == 0
+    assert (tmp_path / "y.npy~").read_bytes() == b"earlier"
