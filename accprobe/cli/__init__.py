@@ -62,7 +62,7 @@ class _Main(Commands):
 
 
 def _sentence(error: click.ClickException) -> str:
-    """Return what is wrong with the command line; of a missing or an unexpected argument with the command's first example."""
+    """Return the error in the command line. For a missing or an unexpected argument, add the command's first example."""
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     if ctx is None:
         return error.format_message()

@@ -199,7 +199,7 @@ def _list() -> None:
 
 
 def _listed(builtin: Builtin) -> tuple[str, str, str]:
-    """Return the title, the default formats and what is missing."""
+    """Return the title, the default formats and the missing dependencies."""
     from accprobe.isa.formats import FORMATS
 
     first = FORMATS[builtin.formats[0]]

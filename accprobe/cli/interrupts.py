@@ -43,7 +43,7 @@ class TimeLimitReached(KeyboardInterrupt):
 
 
 def exit_interrupted(kept: str, stop: BaseException | None = None) -> NoReturn:
-    """Exit after a signal or the time limit, and print what is kept."""
+    """Exit after a signal or the time limit, and print which results are kept."""
     timed_out = isinstance(stop, TimeLimitReached)
     print_message(f"{stop if timed_out else 'interrupted'}: {kept}")
     sys.exit(TIMED_OUT if timed_out else INTERRUPTED)

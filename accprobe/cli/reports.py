@@ -61,7 +61,7 @@ def _read(name: str, evidence: bool) -> Report:
 
 
 def report_options(same: str = "device is") -> Callable[[Command], Command]:
-    """Add --format, -o and --time-limit, whose values the command gets as one argument `to`. same: when rows stay in FILE."""
+    """Add --format, -o and --time-limit. The command gets their values as one argument `to`. same: when rows stay in FILE."""
     stay = f"Report file, saved after each row. Rows already in FILE stay if {same} the same."
     return lambda command: time_limit_option(
         output_options("json", file_help=f"{stay} The previous file is kept as FILE~")(command)
@@ -85,7 +85,7 @@ def save_reports(output: Path | None) -> Iterator[Callable[[Report], None]]:
         try:
             Report.load(output)
         except ReportError:
-            raise ReportError(f"-o {output}: there is a file that is no report of this accprobe; give another name") from None
+            raise ReportError(f"-o {output} exists and is not a report of this accprobe; give another name") from None
     save = Autosave(output, print_message)
 
     def written(report: Report | None) -> None:
@@ -113,7 +113,7 @@ def measure_report(
     """Call `measure`, save and print the report that it makes, and return it.
 
     A signal or the time limit ends the process; an AccprobeError is raised. The rows so far are saved and printed before.
-    counted: describes the number of finished rows. blocks: what is printed.
+    counted: describes the number of finished rows. blocks: returns the printed blocks of a report.
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | AccprobeError | None = None

@@ -145,8 +145,9 @@ class _Search:
         return replace(steps, eps=sample.eps).results(parts, given, self.adapter.spec.out)
 
     def steps(self) -> list[Steps]:
-        """Return the steps that explain rows of one or two terms. If there are no such rows, return the steps of all known
-        functions.
+        """Return the steps that explain rows of one or two terms.
+
+        Without such rows, return the steps of all known functions.
         """
         composite, found = self.composite, self.outcome.found[0]
         every = [

@@ -100,8 +100,8 @@ SHARP_EPS = 2.0**-8 - 1
 class Composite:
     """A reduction with steps around its sum.
 
-    call: torch's function of x [rows, K] and arguments. terms: kind of the sum's terms. functions: the scalar functions whose
-    variants are tried. The first computes exponentials, the last is used in `finishes`, by text. isolated: changes random x to
+    call: torch's function of x [rows, K] and arguments. terms: kind of the sum's terms. functions: scalar functions, tried in
+    every known variant. The first computes exponentials, the last is used in `finishes`, by text. isolated: changes random x to
     rows whose sum is the same in any order; None if there are none. eps: its default, None without one. sharpened: changes
     random x to rows whose results show the last bits of the sum with SHARP_EPS. reductions: over the rows, the default first.
     formats: of x and the results.

@@ -182,7 +182,7 @@ def _recorded_mapping(first: str, second: str) -> str:
 
 
 def _read_saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> KeptCalls:
-    """Return the calls whose operands a folder has."""
+    """Return the calls with operands in a folder."""
     path = folder / OPERAND_FILE
     try:
         saved = read_tensors(path) if path.is_file() else {}

@@ -282,7 +282,7 @@ def _check_number(found: int, expected: int) -> None:
 
 
 def _reason(error: ValueError) -> str:
-    """Return what is wrong with a line, and in which field."""
+    """Return the error in a line, and its field."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]

@@ -278,6 +278,6 @@ def test_a_file_that_is_no_report_is_not_replaced(tmp_path: Path) -> None:
     result = invoke("run", "--device", "sim:h100", "--select", "QGMMA", "-o", str(file))
     assert (result.exit_code, result.stderr) == (
         2,
-        f"accprobe: -o {file}: there is a file that is no report of this accprobe; give another name\n",
+        f"accprobe: -o {file} exists and is not a report of this accprobe; give another name\n",
     )
     assert [path.read_text() for path in tmp_path.iterdir()] == ["{}"]
