@@ -106,16 +106,6 @@ def test_which_k_are_missing_or_counted_twice() -> None:
         assert_matmul_close(less @ b.astype(np.float64), a, b, like=LIKE, promote_every=32)
 
 
-@pytest.mark.parametrize("kind", ["same-sign", "normal"])
-@pytest.mark.parametrize("dropped", [16, 32])
-def test_a_block_of_k_that_is_missing_is_named(kind: str, dropped: int) -> None:
-    like = "h200:wgmma.m64n8k16.f32.bf16.bf16"
-    a, b = operands(kind, like=like)
-    got = (a[:, : K - dropped].astype(np.float32) @ b[: K - dropped].astype(np.float32)).astype(ml_dtypes.bfloat16)
-    with pytest.raises(AssertionError, match=f"likeliest: k {K - dropped}-511 missing"):
-        assert_matmul_close(got, a, b, like=like)
-
-
 @pytest.mark.parametrize("of", ["tensor", "row", "1x128", "128x128"])
 def test_scales(of: str) -> None:
     a, b = operands("normal")
@@ -139,16 +129,12 @@ def test_scales(of: str) -> None:
     ("changes", "told"),
     [
         ({"like": "nothing"}, "no model of 'nothing'"),
-        ({"like": "products-h200:nothing"}, "no product"),
-        ({"promote_every": 48}, "not a multiple"),
         ({"got": np.zeros((3, 3), np.float32)}, r"got has shape \[3, 3\]"),
-        ({"got": np.zeros((M, N), np.int32)}, "got is int32"),
         ({"a": np.zeros((M, K), np.float32)}, "a is f32, and that arithmetic takes e4m3"),
         ({"a": np.zeros(K, ml_dtypes.float8_e4m3fn)}, "a is .*give a matrix"),
         ({"scales": (np.ones((2, 2), np.float32), 1.0)}, "are no scales"),
         ({"scales": (np.ones((M, 4), np.float32), np.ones((4, N), np.float32))}, "give promote_every=128"),
         ({"a": np.full((M, K), np.nan, ml_dtypes.float8_e4m3fn)}, "have no bound"),
-        ({"out": "bf15"}, "unknown format"),
         ({"false_alarms": 1.0}, "give a share between 0 and 1"),
     ],
 )

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
-from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, ratio, sentences, weighed
+from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, sentences, weighed
 from accprobe.budget.data import draw_values, quantise
 from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries, plans_of
-from accprobe.errors import AccprobeError
 from accprobe.isa.formats import FORMATS
-from accprobe.report.words import percent
 
 QGMMA = of_named("QGMMA")
 SMALL = BudgetRequest(ks=(512, 2048), outputs=256)
@@ -69,11 +67,6 @@ def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
     assert applied[0] == of.measured.scales
 
 
-def test_operands_that_would_not_fit_in_memory_are_refused() -> None:
-    with pytest.raises(AccprobeError, match="give a K of at most 986895, or fewer --outputs"):
-        plans_of(QGMMA, BudgetRequest(ks=(10**9,)), "normal")
-
-
 def recommended(request: BudgetRequest, k: int, known: Sequence[ErrorRow] = (), of: Accumulation = QGMMA) -> Advice:
     found = advice(of, request, k, known)
     assert found is not None
@@ -107,11 +100,6 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     assert (told.promote_every, told.is_enough) == (4, False)
     assert told.rounding < told.kinds[0].error < told.kinds[0].unpromoted
     assert next(sentences([], [told])).startswith("Promote after every fused sum at K = 512: even then the error is not below")
-
-
-def test_numbers_in_words() -> None:
-    assert [percent(x) for x in (0.2491, 0.999, 3.2, 0.00013, 1.5e-7)] == ["25 %", "99.9 %", "320 %", "0.013 %", "1.5e-05 %"]
-    assert [ratio(x) for x in (503.2, 1.07, 24.7)] == ["503", "1.1", "25"]
 
 
 @pytest.mark.slow

@@ -72,12 +72,6 @@ def test_correct_results_pass(data: str) -> None:
     assert found.over_sum < found.over_any_sum
 
 
-@pytest.mark.usefixtures("few_tests")
-def test_an_accumulator_says_how_many_bits_it_lacks() -> None:
-    assert "accumulator of 10 bits, 3 fewer" in caught(advised(ASKED))
-    assert "accumulator of 13 bits, 10 fewer" in caught(advised(HGMMA))
-
-
 def test_no_bound_above_the_whole_sum_is_printed() -> None:
     found = advised(ASKED)
     assert "0.02 of sum |a·b|, over all operands and orders of K" in dict(tolerance_facts(found))["at worst"]

@@ -27,7 +27,6 @@ def tensor(**changes: object) -> bytes:
 
 SAFETENSORS = {
     "nested too deeply": (with_header(b"[" * 200_000), "its header is not JSON"),
-    "nested in objects": (with_header(b'{"a":' * 100_000), "its header is not JSON"),
     "no text": (with_header(b'{"\xff": 1}'), "its header is not JSON"),
     "a number of 5,000 digits": (with_header(b'{"a": ' + b"9" * 5000 + b"}"), "its header is not JSON"),
     "no object": (with_header(b"[1]"), "its header is not an object that names tensors"),
@@ -39,7 +38,6 @@ SAFETENSORS = {
     "shape of 2^66": (tensor(shape=[1 << 66, 2]), "tensor 'a' has 16 bytes, its shape needs 590295810358705651712"),
     "another type": (tensor(dtype="F4"), "tensor 'a' has the type F4; expected one of F64, F32"),
     "no length": (b"abc", "or is truncated: it has 3 bytes"),
-    "length of all ones": (b"\xff" * 16, "or is truncated: it has 16 bytes"),
 }
 
 

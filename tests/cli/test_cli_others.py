@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import subprocess
 import sys
@@ -14,11 +13,9 @@ from commands import invoke
 import accprobe
 from accprobe.build import inventory
 from accprobe.cli import main
-from accprobe.cli.output import list_names
 from accprobe.errors import nearest
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import catalog
-from accprobe.report.published import NEVER_RUN
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 from accprobe.report.words import status_counts
@@ -35,14 +32,6 @@ def test_list_of_instructions_has_them_all() -> None:
     assert without_suffix.stderr == "accprobe: sm_90 is listed; sm_90a has more\n"
 
 
-def test_instructions_of_processors_name_the_flags_that_they_need() -> None:
-    lines = dict(line.split("\t") for line in listed("--instructions", "x86_64"))
-    assert lines["avx512.m1n16k2.f32.bf16.bf16"].startswith(
-        "VDPBF16PS, of processors with avx512f and avx512_bf16; measured on "
-    )
-    assert lines["amx.m16n16k32.f32.f16.f16"].endswith(f"amx_tile and amx_fp16; {NEVER_RUN}")
-
-
 def test_list_of_reports_counts_statuses() -> None:
     lines = listed("--reports")
     assert [line.split("\t")[0] for line in lines] == recorded()
@@ -57,22 +46,6 @@ def test_coverage_counts_each_instruction_once() -> None:
     for target, remark in lines.items():
         whole, *counts = map(int, re.findall(r"(\d+) (?:instructions:|measured|with)", remark))
         assert whole == len(catalog(target)) == sum(counts)
-
-
-def test_names_are_wrapped_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    shown = Terminal()
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr("sys.stdout", shown)
-    list_names([("torch:mm", ""), ("triton:dot", "accprobe's own kernel " * 6)])
-    assert shown.getvalue().splitlines() == [
-        "torch:mm",
-        "triton:dot  accprobe's own kernel accprobe's own kernel accprobe's own kernel",
-        "    accprobe's own kernel accprobe's own kernel accprobe's own kernel",
-    ]
 
 
 def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

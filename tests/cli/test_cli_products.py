@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 
@@ -39,20 +38,6 @@ def test_products_stand_after_instructions_and_instructions_alone_without_them(p
     assert "torch:" not in one.stdout
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
-@pytest.mark.parametrize("alone", ["products", "sweeps"])
-def test_nothing_is_said_of_instructions_where_there_are_only_others(alone: str, form: str, tmp_path: Path) -> None:
-    whole = Report.load("h200")
-    run_ = whole.run.model_copy(update={"selected": 0, "seconds": 9.9})
-    products = Report.load("products-h200").products[:1] if alone == "products" else ()
-    sweeps = whole.sweeps if alone == "sweeps" else ()
-    whole.with_claims(products, run=run_, sweeps=sweeps).save(tmp_path / "others.json")
-    result = run("show", str(tmp_path / "others.json"), "--format", form)
-    assert result.exit_code == 0
-    assert not re.search(r"\d instructions? |9\.9 s|href=.#instructions|id=.rows", result.stdout)
-    assert not re.search(r"<a href=\"#summary\"", result.stdout)
-
-
 def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
     result = run("show", "products-h200", "torch:_int_mm 99x*")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -64,7 +49,6 @@ def test_products_of_a_callable_are_told_where_none_has_the_shape() -> None:
 
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
-QGMMA = {"QGMMA.64x8x32.F32.E4M3.E4M3": 1}
 
 
 diff = partial(invoke, "diff", columns=160)

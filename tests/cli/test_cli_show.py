@@ -66,13 +66,6 @@ def test_colours_go_to_terminals_only_and_never_with_no_color(path: Path) -> Non
     assert "\x1b[3" not in show(str(path), FORCE_COLOR="1", NO_COLOR="1").stdout
 
 
-@pytest.mark.parametrize("arguments", ["show h200", "show h200 wgmma.m64n8k32.f32.e4m3.e4m3", "list --reports", "doctor"])
-def test_no_line_ends_in_blanks_where_nobody_looks_at_a_terminal(arguments: str) -> None:
-    lines = invoke(*arguments.split(), columns=100).stdout.split("\n")
-    assert len(lines) > 5
-    assert lines == [line.rstrip() for line in lines]
-
-
 def test_of_an_n_that_was_not_measured_the_nearest_is_shown_and_named() -> None:
     result = show("h200", "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3", "--format", "csv")
     assert [line.split(",")[9] for line in result.stdout.splitlines()] == ["name", "wgmma.m64n8k32.f32.e4m3.e4m3"]

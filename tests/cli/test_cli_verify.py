@@ -69,13 +69,6 @@ def test_whole_output(gpu: dict[str, SimulatedDevice]) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_what_the_device_lacks_is_told_where_all_was_meant(gpu: dict[str, SimulatedDevice]) -> None:
-    options = ("sim:h100", "--device", "cuda:0", "--dots", "100", "--format", "json")
-    lacking = [inst.name for inst in known_models("h100") if inst not in MODELS]
-    assert json.loads(verify(*options).stdout)["lacking"] == lacking
-    assert json.loads(verify(*options, "--select", "wgmma*").stdout)["lacking"] == []
-
-
 def test_planted_fault_is_found_and_shrunk(gpu: dict[str, SimulatedDevice]) -> None:
     gpu["device"] = Measured({FP8: fewer_bits(FP8), F16: MODELS[F16]})
     result = verify("h200", "--device", "cuda:0", "--dots", "4000", "--format", "json")

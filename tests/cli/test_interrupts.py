@@ -89,13 +89,6 @@ def test_an_import_that_does_not_end_is_interrupted(tmp_path: Path, monkeypatch:
         importlib.import_module("endless")
 
 
-def test_while_the_command_line_is_imported_a_signal_ends_it_without_a_word() -> None:
-    program = "import signal, sys, accprobe.__main__\nclass Signals:\n def find_spec(self, name, *_):\n"
-    program += "  if name == 'click': signal.raise_signal(signal.SIGINT)\nsys.meta_path.insert(0, Signals())\n"
-    done = subprocess.run([sys.executable, "-c", f"{program}accprobe.__main__.main()"], capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
-
-
 SIGNALLED = """import _signal, sys
 class Signals:
     def find_spec(self, name, *_):

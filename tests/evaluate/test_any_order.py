@@ -10,11 +10,9 @@ import pytest
 from planted_models import outcomes, words
 from planted_plans import HOPPER
 
-from accprobe.evaluate import any_order
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.miscounts import Miscounts, fit_miscounts
-from accprobe.evaluate.product import product
 from accprobe.model.product import Merged, addition
 from accprobe.operands.distributions import times_power
 
@@ -41,28 +39,6 @@ def test_results_of_every_order_are_found_and_their_neighbours_are_not(name: str
     for d in (drawn, every.min(axis=0), every.max(axis=0), drawn + 1, drawn - 1):
         expected = (every == d).any(axis=0)
         np.testing.assert_array_equal(given_by_some_order(model, a, b, d, scales), expected.reshape(-1))
-
-
-def test_it_stops_after_the_first_block_that_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(any_order, "FIRST_BLOCK", 4)
-    model, a, b, *_ = words(FIVE, 1)
-    d = outcomes(model, a, b)[3].copy()
-    d.reshape(-1)[7] ^= 1 << 20
-    for stop, count in ((False, 72), (True, 20)):  # blocks of 4 and of 16 elements
-        found = given_by_some_order(model, a, b, d, stop=stop)
-        assert (len(found), list(np.flatnonzero(~found))) == (count, [7])
-
-
-def test_parts_without_terms_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only two of eight slices have terms, so no order of eight is tried."""
-    plan = replace(FIVE, k=256, slices=(32,) * 8)
-    model, a, b, *_ = words(plan, 1)
-    a[:, 64:] = 0
-    tried = []
-    real = any_order._orders
-    monkeypatch.setattr(any_order, "_orders", lambda parts: tried.append(parts) or real(parts))
-    assert given_by_some_order(model, a, b, product(model, a, b)).all()
-    assert tried == [2]
 
 
 def test_subnormal_sums_may_be_flushed() -> None:
@@ -116,10 +92,6 @@ def test_mispaired_k(kind: str, of_b: np.ndarray) -> None:
     result = found(kind, EVERY, of_b)
     assert np.array_equal(result.partner, of_b)
     assert not result.counts.any()
-
-
-def test_few_elements_are_enough_for_one_run() -> None:
-    assert list(found("normal", EVERY[:-32], EVERY[:-32], m=12, n=12).sentences()) == ["k 352-383 missing"]
 
 
 @pytest.mark.parametrize("kind", ["normal", "positive"])

@@ -249,11 +249,8 @@ def cubin(name: str, target: str, single: bool, matrix_units: bool = False) -> C
     ("name", "target", "single"),
     [
         ("tf32", "sm_75", False),
-        pytest.param("one by one", "sm_89", False, marks=pytest.mark.slow),
         pytest.param("QGMMA", "sm_80", True, marks=pytest.mark.slow),
         pytest.param("two sums and an add", "sm_120a", True, marks=pytest.mark.slow),
-        pytest.param("integers", "sm_100a", False, marks=pytest.mark.slow),
-        pytest.param("f64", "sm_120a", False, marks=pytest.mark.slow),
     ],
 )
 def test_compiles_for_every_architecture(name: str, target: str, single: bool) -> None:

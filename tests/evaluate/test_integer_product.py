@@ -51,13 +51,6 @@ def test_one_matrix_product_equals_chains(name: str, formats: str, multiply: Cal
     np.testing.assert_array_equal(integer_product(model, a, b, multiply()), chained(model, a, b))
 
 
-def test_several_products_at_once() -> None:
-    model = model_of(INT8)
-    a, b = operands(model, 10, 14)
-    found = product(model, a.reshape(2, 5, -1), b.reshape(2, 7, -1))
-    np.testing.assert_array_equal(found, [chained(model, a[:5], b[:7]), chained(model, a[5:], b[7:])])
-
-
 def wide(step: DotModel, k: int) -> ProductModel:
     s8, s32 = FORMATS["s8"], FORMATS["s32"]
     return ProductModel(s8, s8, k, step, Chain(0, k, tuple(range(step.products))), s32)

@@ -130,13 +130,6 @@ def test_operands_may_lie_in_memory_any_way() -> None:
     np.testing.assert_array_equal(HOST(model, np.asfortranarray(a), np.asfortranarray(b), None), product(model, a, b))
 
 
-def test_several_products_are_computed_one_by_one() -> None:
-    plan = replace(NAMED["chain of 16"], m=3, n=4)
-    model, calls = model_of(plan), [random_call(plan, "normal", seed) for seed in range(3)]
-    a, b = (np.stack([call[i] for call in calls]) for i in (0, 1))
-    np.testing.assert_array_equal(HOST(model, a, b, None), product(model, a, b))
-
-
 @needs_compiler
 @pytest.mark.parametrize("name", ["block scales, one block", "block scales, 2 uneven slices"])
 def test_blocks_have_their_own_scales_however_many_slices_there_are(name: str) -> None:

@@ -102,9 +102,7 @@ READINGS: dict[str, tuple[Merged, int | None, int, str]] = {
     "even but the last": (tree_of((96,) * 4 + (32,), nested("forward", 5)), 96, 1, "promotion every 96 or split-K 5"),
     "uneven, forward": (tree_of((96, 128, 96), nested("forward", 3)), None, 3, ""),
     "even and long": (tree_of((1024,) * 3, nested("forward", 3)), None, 3, "split-K 3 or promotion every 1024"),
-    "even, long and many": (tree_of((1024,) * 9, nested("forward", 9)), 1024, 1, "promotion every 1024 or split-K 9"),
     "backward": (tree_of((256,) * 4, nested("backward", 4)), None, 4, f"split-K 4 or {OTHERS}"),
-    "tree": (tree_of((256,) * 4, nested("tree", 4)), None, 4, f"split-K 4 or {OTHERS}"),
     "butterfly": (tree_of((128,) * 8, nested("butterfly", 8)), None, 8, f"split-K 8 or {OTHERS}"),
     "slices of chunks": (
         tree_of((128,) * 6, ((((0, 1), 2), ((3, 4), 5)))),
@@ -175,31 +173,6 @@ def test_a_size_of_chunks_is_undetermined_if_another_border_survives() -> None:
     by_name = findings(outcome)
     assert (by_name["promote_every"].value, by_name["promote_every"].bound) == (32, "undetermined")
     assert "slice_sizes" not in by_name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["5 even slices, unordered, tensor scale", "4 uneven slices, unordered, row scales"])
-def test_unordered_sums_may_be_scaled(name: str) -> None:
-    outcome = outcome_of(NAMED[name])
-    assert status(outcome) == ("confirmed", "")
-    hold_as_planted(NAMED[name], outcome)
-    assert findings(outcome)["repeatable"].value == "no"
-
-
-@pytest.mark.slow
-def test_regions_have_their_own_plan() -> None:
-    plan = replace(HOPPER, m=40, n=40, k=128)
-    other = replace(plan, products_per_sum=8, alignment_bits=24)
-    edge = (np.arange(40)[:, None] >= 32) | (np.arange(40) >= 32)
-    outcome = characterise(FunctionBox(spec_of(plan), lambda a, b: np.where(edge, other(a, b), plan(a, b))), elements=ELEMENTS)
-    assert status(outcome) == ("confirmed", "")
-    assert outcome.verification.mismatches == 0
-    assert [found.region.elements for found in outcome.found] == [1024, 576]
-    by_name = findings(outcome)["same_everywhere"]
-    assert by_name.value == "no"
-    assert by_name.note.startswith("2 plans: 1024 at rows 0-31, columns 0-31; 576 at rows 32-39, columns")
-    hold_as_planted(plan, outcome, outcome.found[0])
-    hold_as_planted(other, outcome, outcome.found[1])
 
 
 def test_a_faulty_output_is_named_and_not_confirmed() -> None:

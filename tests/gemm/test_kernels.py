@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables import machine
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.machine import cublas_version, device_record, empty_report, library_versions
+from accprobe.gemm.callables.machine import device_record, empty_report, library_versions
 from accprobe.isa.formats import FORMATS
 
 
@@ -26,11 +24,3 @@ def test_a_cpu_has_no_kernels_and_says_whose_product_it_is() -> None:
     record = device_record(library)
     assert (record.kind, bool(record.name), bool(record.architecture)) == ("cpu", True, True)
     assert empty_report(library, 3).device == record
-
-
-def test_cublas_is_asked_only_where_it_is_loaded(tmp_path: Path) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text("7f00-7f01 r--p 0 0:0 1 /usr/lib/libc.so.6\n")
-    assert cublas_version(maps) == cublas_version(tmp_path / "gone") == ""
-    maps.write_text("7f00-7f01 r--p 0 0:0 1 /no/such/libcublasLt.so.13\n")
-    assert cublas_version(maps) == ""

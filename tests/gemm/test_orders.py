@@ -11,7 +11,7 @@ import pytest
 from benchmark import loaded
 from marks import only_on_a_gpu
 from planted_boxes import FunctionBox, box_of, chain, spec_of
-from planted_plans import FMAS, HOPPER
+from planted_plans import HOPPER
 from planted_products import Planted
 from planted_sums import Array
 
@@ -19,7 +19,7 @@ from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status
-from accprobe.gemm.tree.structures import direction, order_in_words
+from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS
 from accprobe.report.words import plan_words
 
@@ -97,7 +97,6 @@ def taken(of: Planted, *blocks: tuple[int, int]) -> FunctionBox:
     return FunctionBox(spec_of(plan), lambda a, b: plan(a[:, ks], b[ks]))
 
 
-SLICED = replace(FMAS, m=16, n=16, k=64, slices=(32, 32))
 ORDERS: dict[str, tuple[FunctionBox, str, dict[str, object]]] = {
     "from the last k": (
         FunctionBox(SPEC, lambda a, b: chain(a, b, -1)),
@@ -108,12 +107,6 @@ ORDERS: dict[str, tuple[FunctionBox, str, dict[str, object]]] = {
         taken(HOPPER, (64, 80), (32, 64), (0, 32)),
         "one chain by blocks of 32 from the last to the first",
         {},
-    ),
-    "blocks in disorder": (taken(HOPPER, (32, 48), (64, 80), (0, 32), (48, 64)), "one chain in another order", {}),
-    "2 lanes": (
-        box_of(replace(SLICED, interleave=1)),
-        "2 lanes (lane = k mod 2), added in f32",
-        {"promote_every": None},
     ),
     "4 lanes of fused sums": (
         box_of(replace(HOPPER, m=16, n=16, k=128, slices=(32,) * 4, interleave=16)),
@@ -157,17 +150,3 @@ def test_four_slices_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "slice_sizes: 512, 512, 512, 512\n" in printed
     assert "repeatable: no" in printed
-
-
-@pytest.mark.parametrize(
-    ("ks", "words"),
-    [
-        ((0, 1, 4, 5, 8), "2 of every 4 k"),
-        ((0, 1, 4, 5, 6), "in another order"),
-        ((0, 1, 4, 5, 9), "in another order"),
-        ((0, 1, 4, 8, 9), "in another order"),
-    ],
-)
-def test_a_share_is_named_if_only_its_last_piece_is_smaller(ks: tuple[int, ...], words: str) -> None:
-    others = tuple(k for k in range(10) if k not in ks)
-    assert direction([tuple((k,) for k in ks), (others,)]) == words

@@ -41,10 +41,8 @@ OTHERS = {
     "bf16 into f32": SMALL,
     "e4m3 into bf16, promoted": replace(NAMED["promoted every 64"], m=M, n=N, k=128),
     "e5m2": replace(SMALL, a="e5m2", b="e5m2", alignment_bits=13, result_bits=13),
-    "tf32": replace(SMALL, a="tf32", b="tf32"),
     "s8": replace(NAMED["int8"], m=M, n=N, k=K),
     "4 slices, partials bf16": replace(SMALL, slices=(16,) * 4, partial_format="bf16", merge="serial"),
-    "row scales": replace(SMALL, a="e4m3", b="e4m3", scales="row", out="bf16"),
 }
 
 

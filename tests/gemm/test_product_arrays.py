@@ -60,16 +60,6 @@ def test_b_is_contiguous_by_rows_or_by_columns_and_stays_where_it_is(arrays: str
     assert len(addresses) == 1
 
 
-@pytest.mark.parametrize("n", [1, 7, 8, 9, 64, 100])
-def test_a_matrix_transposed_in_parts_is_complete(n: int) -> None:
-    library = TorchArrays("cpu")
-    words = patterns("f16", (n, 12)).view(np.int16).T
-    kept = torch.zeros((12, n), dtype=torch.int16)
-    library._transpose_into("b", words, kept)
-    assert np.array_equal(kept.numpy(), words)
-    assert library._buffers["b, a part"].numel() == 12 * -(-n // 8)
-
-
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_a_result_is_copied(arrays: str) -> None:
     """A function that returns its workspace again does not change earlier results."""

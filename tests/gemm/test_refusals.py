@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,50 +10,15 @@ from planted_boxes import FunctionBox, box_of, spec_of
 from planted_plans import HOPPER
 from planted_sums import Array
 
-from accprobe.gemm import dots
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.dots import SparseDots
-from accprobe.gemm.findings import findings, row, status
+from accprobe.gemm.findings import findings, status
 from accprobe.gemm.fit import fit
 from accprobe.gemm.plans import draft
 from accprobe.gemm.tree.tree_builder import NoTree
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain
-from accprobe.render.subjects.products import proviso
-
-
-def two_level_sums(a: Array, b: Array) -> Array:
-    """Add four sums of 4 products, each rounded to f32, at once to what was there before."""
-    x, y, total = a.astype(np.float64), b.astype(np.float64), np.zeros((8, 8), np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(0, 32, 16):
-            parts = [x[:, i : i + 4] @ y[i : i + 4] for i in range(k, k + 16, 4)]
-            total = (total + sum(part.astype(np.float32).astype(np.float64) for part in parts)).astype(np.float32)
-    return total
-
-
-@pytest.mark.slow
-def test_two_level_sums_are_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated: list[int] = []
-    predicted = dots.predicted
-
-    def counting(model: Any, dots: SparseDots) -> Bits:
-        evaluated.append(len(dots))
-        return predicted(model, dots)
-
-    monkeypatch.setattr(dots, "predicted", counting)
-    spec = Spec(8, 8, 32, FORMATS["bf16"], FORMATS["bf16"], FORMATS["f32"])
-    outcome = characterise(FunctionBox(spec, two_level_sums), elements=1 << 8)
-    found, reason = status(outcome)
-    assert found == "inferred"
-    assert sum(evaluated) < 500_000
-    assert reason.endswith("the nearest plan is too far off to be suggested")
-    measured = row(outcome, "two levels")
-    (region,) = measured.regions
-    assert region.model is None
-    assert not {"effective_bits", "order"} & region.findings.keys()
-    assert proviso(measured) == ""
 
 
 def test_a_contradicted_region_has_suggested_findings_alone() -> None:

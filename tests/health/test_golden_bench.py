@@ -185,23 +185,6 @@ def test_operands_made_for_events_are_no_full_load(bench: GoldenBench) -> None:
     assert (turn.dots > 0, turn.loaded_seconds, turn.loaded_computed) == (True, 0.0, 0)
 
 
-WAYS = [replace(DRAWN[0], name="toggling", toggling=True), DRAWN[0], replace(DRAWN[0], name="another")]
-
-
-@pytest.mark.parametrize("bench", [(True, WAYS)], indirect=True)
-def test_preparing_makes_a_set_each_way_and_takes_no_time(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn, draw = list[str](), bench._draw
-
-    def seen(operands: Any, source: Any, number: int) -> None:
-        drawn.append(source.kind.name)
-        draw(operands, source, number)
-
-    monkeypatch.setattr(bench, "_draw", seen)
-    turn = bench.prepare()
-    assert sorted(drawn) == ["drawn", "toggling"]
-    assert (turn.dots, turn.seconds, turn.loaded_seconds, turn.loaded_computed) == (2 * RESULTS, 0.0, 0.0, 0)
-
-
 @pytest.mark.parametrize("bench", [(True, DRAWN)], indirect=True)
 def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench, monkeypatch: pytest.MonkeyPatch) -> None:
     fold = bench._drawn.fold

@@ -11,7 +11,7 @@ from accprobe.build.golden import METADATA_LINES, golden_shape
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.health.bench import BATCH_SIZE, CpuBench
 from accprobe.health.golden import singly
-from accprobe.health.operand_batches import OperandBatch, covering_sets, operand_kinds, turned_over
+from accprobe.health.operand_batches import OperandBatch, covering_sets, turned_over
 from accprobe.health.plan import UNITS
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -78,13 +78,6 @@ def test_toggling_turns_over_all_but_the_exponent(name: str) -> None:
         one = (1 - 1 + fmt.bias) << (fmt.mantissa_bits + fmt.ignored_low_bits)
         ones = np.array([one, one ^ turned_over(fmt)], np.uint64).astype(fmt.dtype)
         assert fmt.values(ones).tolist() == [1.0, -(2.0 - 2.0**-fmt.mantissa_bits)]
-
-
-def test_kinds_of_operands_leave_out_what_becomes_nan() -> None:
-    fp8, integer = (operand_kinds(parse(LARGEST[unit])) for unit in ("fp8", "int8"))
-    assert [kind.name for kind in fp8][:3] == ["toggling", "normal", "wide"]
-    assert [kind.name for kind in integer] == ["toggling", "uniform", "extreme", "C near overflow", "repeated fours"]
-    assert [kind.toggling for kind in fp8] == [True] + [False] * (len(fp8) - 1)
 
 
 def test_a_simulated_device_is_asked_all_kinds_in_turn_those_too() -> None:

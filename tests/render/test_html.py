@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +19,6 @@ from accprobe.report.report import Report
 
 WGMMA = "wgmma.m64n8k32.f32.e4m3.e4m3"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}</style></title>"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Page(HTMLParser):
@@ -121,68 +115,3 @@ def test_every_measured_instruction_has_a_line_and_a_section(h200: str, page: Pa
         for opcode, _ in row.lowering:
             assert opcode in words
     assert h200.count("<tr>") >= len(report.measured)
-
-
-def browsed(path: Path, script: str, width: int = 800) -> dict[str, Any]:
-    """What a headless Chromium of that width finds in the page after the script, which may use `seen` and must return an
-    object.
-    """
-    text = path.read_text(encoding="utf-8")
-    probe = (
-        "<script>const seen = [];"
-        "addEventListener('error', (e) => seen.push(e.message)); console.error = (m) => seen.push(m);"
-        "addEventListener('securitypolicyviolation', (e) => seen.push(e.violatedDirective));</script>"
-    )
-    query = f"(async () => {{ {script} }})().then((found) => {{ document.body.dataset.found = JSON.stringify(found); }})"
-    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-    path.write_text(policy.sub(probe, text, count=1).replace("</body>", f"<script>{query}</script></body>"), encoding="utf-8")
-    assert CHROMIUM is not None
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--window-size={width},1000",
-        "--virtual-time-budget=60000",
-        "--dump-dom",
-        path.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    found = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert found is not None, done.stderr[-2000:]
-    return dict(json.loads(html.unescape(found[1])))
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_browser_sorts_filters_and_opens(tmp_path: Path, h200: str) -> None:
-    path = tmp_path / "h200.html"
-    path.write_text(h200, encoding="utf-8")
-    found = browsed(
-        path,
-        """
-        const table = document.querySelector("table.filtered"), button = table.tHead.rows[0].cells[2].querySelector("button");
-        const bits = () => [...table.tBodies[0].rows].map((row) => parseInt(row.cells[2].textContent));
-        button.click(); const up = bits(); button.click(); const down = bits();
-        const input = document.querySelector("input"); input.value = "wgmma k32.f32 e4m3.e4m3";
-        input.dispatchEvent(new Event("input"));
-        const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent.trim());
-        const sections = [...document.querySelectorAll("details[data-name]")].filter((one) => !one.hidden);
-        document.querySelector(".tools button").click();
-        return { up, down, rows, sections: sections.map((one) => one.dataset.name), open: sections.every((one) => one.open),
-                 sort: table.tHead.rows[0].cells[2].getAttribute("aria-sort"), seen,
-                 count: document.querySelector("output").textContent,
-                 requests: performance.getEntriesByType("resource").length };
-        """,
-    )
-    assert found["up"] == sorted(found["up"])
-    assert found["down"] == sorted(found["up"], reverse=True)
-    assert len(found["up"]) == len(load_with_evidence("h200").measured)
-    assert found["sort"] == "descending"
-    assert (
-        set(found["rows"])
-        == set(found["sections"])
-        == {f"wgmma.m64n{n}k32.f32.e4m3.e4m3{rs}" for n in (8, 256) for rs in ("", ".rs")}
-    )
-    assert found["open"] is True
-    assert found["count"].startswith("4 of ")
-    assert (found["seen"], found["requests"]) == ([], 0)

@@ -19,7 +19,6 @@ from accprobe.isa.instructions import catalog
 from accprobe.render.data import diff_json
 from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects.comparison import diff_blocks
-from accprobe.render.subjects.functions import function_blocks
 from accprobe.render.subjects.instruction import excluded_faults
 from accprobe.render.subjects.report import COLUMNS, TableLine, report_blocks, rows_blocks
 from accprobe.report.report import Report
@@ -117,18 +116,6 @@ def test_a_cell_marks_how_well_a_value_is_known(feature: str, header: str, findi
     assert cell(row_of(None, **{feature: finding}), header) == shown
 
 
-def test_details_show_evidence_of_several_features_once_in_hex_and_value() -> None:
-    row = float_row(NAME, 13, {"QGMMA": 1})
-    row["evidence"]["carries"] = row["evidence"]["alignment_bits"]
-    shown = details_of(fake_report(row).instructions[0])
-    assert "alignment_bits, carries: M - M and an ever smaller term" in shown
-    assert shown.count("k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)") == 1
-    assert "alternatives: 40 tested, 0 surviving: none" in shown
-    narrow = details_of(fake_report(row).instructions[0], 52).splitlines()
-    start = narrow.index("  k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0)")
-    assert narrow[start + 1] == "      → 0x3f800000 (1)"
-
-
 def test_details_of_a_counterexample() -> None:
     exchange = float_row(NAME, 13, {"QGMMA": 1})["evidence"]["alignment_bits"][0]
     wrong = {"kind": "tiny", "exchange": exchange, "expected": "3f800001"}
@@ -137,19 +124,6 @@ def test_details_of_a_counterexample() -> None:
     assert "1 of 9 dot products differ from the model, seed 0" in shown
     assert "the first mismatch, tiny: k 0: 0x38 (1) × 0x38 (1); C 0x00000000 (0) → 0x3f800000 (1)" in shown
     assert "expected 0x3f800001 (1.00000012)" in shown
-
-
-def test_marks_are_explained_only_where_they_are() -> None:
-    assert "≥" not in table_of(fake_report())
-    assert "≥: a lower bound" in table_of(fake_report_of(row_of(effective_bits={"value": 13, "bound": "at_least"})))
-    unknown = table_of(fake_report_of(row_of(products_per_sum={"value": 32, "bound": "undetermined"})))
-    assert "not observable: " not in unknown
-    assert "?: undetermined" in unknown
-    assert "not observable: integer sums" in table_of(Report.load("h200"))
-
-
-def fake_report_of(row: Row) -> Report:
-    return fake_report().with_claims([row])
 
 
 @NOT_CONFIRMED
@@ -215,20 +189,6 @@ def test_nothing_is_excluded_where_anything_differs_or_few_were_tried(done: Veri
     assert excluded_faults(Verification(10, 0, 0)) == "faults in more than 3 in 10 of such operands are excluded at 95 %"
 
 
-def test_overview_says_what_was_covered() -> None:
-    for shown in every_form(fake_report(not_confirmed())):
-        assert "69 of 512 tile elements covered, 17 of 48,213 results contradict the model" in shown
-        assert "410 of 412" not in shown
-    for shown in every_form(fake_report(agreeing())):
-        for part in (
-            "410 of 412 events covered (not counted: 0 for",
-            ", 3 that cannot occur)",
-            ", 69 of 512 tile",
-            "0 of 48,213 results",
-        ):
-            assert part in shown
-
-
 def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
     wide = fake_report(float_row(NAME, 23, {"QGMMA": 1}))
     found = diff(fake_report(not_confirmed()), wide)
@@ -240,9 +200,3 @@ def test_a_comparison_decides_nothing_from_what_is_suggested() -> None:
     assert all("inferred" in shown for shown in forms)
     simulated = simulated_report(float_row(NAME, 13, {"QGMMA": 1}))
     assert diff(simulated, wide).pairs[0].marks == ("A simulated",)
-
-
-def test_many_functions_lead_with_a_line_for_each_of_the_special_function_unit() -> None:
-    lines = on_terminal(function_blocks(Report.load("functions-h200").functions), 80).splitlines()
-    assert [line.split()[0] for line in lines[6:25]][::9] == ["ex2.approx.ftz.f32", "sqrt.approx.f32", "tanh.approx.bf16"]
-    assert not any("cvt.rs" in line for line in lines)  # skipped ones are counted below the table

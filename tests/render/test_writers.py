@@ -52,18 +52,6 @@ def test_details_go_before_a_cell_is_broken_and_context_before_it_cannot_be(widt
     assert left_out in "\n".join(shown)
 
 
-def test_no_word_of_a_context_column_is_broken() -> None:
-    columns = (Column("name", least=10), Column("order", need="context"))
-    wide = table(columns, (("a" * 30, "not observable"),))
-    assert "observable" in on_terminal([wide], 24)
-    assert "order" not in on_terminal([wide], 18).splitlines()[0]
-
-
-def test_lines_below_go_further_in() -> None:
-    shown = on_terminal([Code(("  one two three",)), List(("four five", List(("six seven eight",))), "-")], 14)
-    assert shown == "    one two\n        three\n- four five\n    six seven\n        eight"
-
-
 def test_nothing_of_a_text_is_markup() -> None:
     page = html_page(EVIL, ALL)
     assert page.count("<script>") == 1

@@ -14,7 +14,6 @@ import pytest
 from fakes import fake_report, float_row
 from product_rows import product_data, product_report
 
-from accprobe.build import atomic
 from accprobe.cli.reports import save_reports
 from accprobe.errors import AccprobeError
 from accprobe.report import autosave
@@ -95,24 +94,6 @@ def test_a_lock_that_a_dead_process_left_is_taken_and_one_that_is_held_is_told(
         with pytest.raises(AccprobeError, match=r"r.json cannot be written: another process keeps it locked"):
             keep(path, fake_report(SECOND))
     assert saved(path) == ([FIRST["name"]], [])
-
-
-def test_who_waits_for_a_lock_that_is_removed_takes_the_next(path: Path) -> None:
-    inside: list[str] = []
-
-    def hold(name: str) -> None:
-        with atomic.locked(path):
-            inside.append(name)
-            assert inside == [name]
-            time.sleep(0.02)
-            inside.remove(name)
-
-    threads = [threading.Thread(target=hold, args=(str(i),)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (inside, path.exists()) == ([], False)
 
 
 def test_saves_are_seldom_and_the_last_report_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,7 @@ CHARACTERISED = [
     ("a100", "mma.sync.m16n8k16.f32.f16.f16.f32"),
     ("l40s", "mma.sync.m16n8k32.f16.e5m2.e5m2.f16"),
     ("h100", "mma.sync.m16n8k16.f32.e4m3.e4m3.f32"),
-    ("h100", "mma.sync.m8n8k16.satfinite.s32.u8.u8.s32"),
     ("h100", "mma.sync.m8n8k16.satfinite.s32.s8.u8.s32"),
-    ("h100", "mma.sync.m8n8k16.s32.s8.u8.s32"),
     ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64"),
 ]
 

@@ -43,16 +43,13 @@ def altered(path: str, value: object) -> str:
 BROKEN = {
     "truncated": (json.dumps(report_data())[:300], "it is not JSON, or truncated (EOF while parsing"),
     "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
-    "no object": ("[1, 2]", "it is not an accprobe report"),
     "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
     "newer schema": (
         altered("schema", 6),
         "schema: this accprobe reads schema 5, the file has 6; a newer accprobe may read it",
     ),
-    "schema true": (altered("schema", True), "schema: this accprobe reads schema 5, the file has True"),
     "field missing": (altered("device.name", None), "device.name: the key is missing"),
     "unknown key": (altered("device.host", "me"), "device.host: there is no such key in schema 5"),
-    "wrong type": (altered("seed", "0"), "seed: input should be a valid integer; it is '0'"),
     "unknown status": (altered("claims.1.status", "ok"), "claims.1.instruction.status: input should be 'confirmed'"),
     "unknown instruction": (altered("claims.1.name", "wgmma.m64n8k33.f32"), "claims.1.instruction: name: unknown instruction"),
     "an instruction twice": (
@@ -86,14 +83,9 @@ BROKEN = {
     ),
     "no model": (altered("claims.1.model", None), "claims.1.instruction: status: 'confirmed', yet there is no model"),
     "broken model": (altered("claims.1.model.order", "[c 0-"), "claims.1.instruction.model: order"),
-    "model of another kind": (altered("claims.1.model.arithmetics", 3), "claims.1.instruction.model.arithmetics"),
     "evidence in a finding": (
         altered("claims.1.findings.alignment_bits.evidence", [["00", "00", "00", "00"]]),
         "claims.1.instruction: findings.alignment_bits.evidence: evidence has its own key",
-    ),
-    "evidence is no hex": (
-        altered("claims.1.evidence.alignment_bits", [["zz", "00", "00", "00"]]),
-        "claims.1.instruction.evidence.alignment_bits.0.0: ",
     ),
     "evidence too short": (
         altered("claims.1.evidence.alignment_bits", [["00", "00", "00", "00"]]),

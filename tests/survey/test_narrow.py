@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fakes import Tiled
 
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.model.tree import DotModel
 from accprobe.report.rows import Row
 from accprobe.report.words import detour
 from accprobe.sass.lowering import Lowering
@@ -43,17 +41,6 @@ def test_what_is_planted_is_found(name: str) -> None:
     assert row.model == KNOWN[parse(name)].model
     assert bool(detour(row)) == any(converted in name for converted in ("m8n8k4", ".s4."))
     assert Row.model_validate_json(row.model_dump_json(exclude_defaults=True)).status == "confirmed"
-
-
-@pytest.mark.slow
-def test_another_rounding_of_the_conversion_is_found() -> None:
-    name = "mma.sync.m8n8k4.f16.f16.f16.f16"
-    root = KNOWN[parse(name)].model.root
-    assert isinstance(root.arithmetic, FloatArithmetic)
-    planted = DotModel(replace(root, arithmetic=replace(root.arithmetic, result_rounding="RNA")))
-    row = row_of(name, planted)
-    assert (row.status, row.model) == ("confirmed", planted)
-    assert row.findings["add_result_rounding"].value == "RNA"
 
 
 def test_multiply_adds_are_not_what_a_warpgroup_s_instruction_becomes() -> None:

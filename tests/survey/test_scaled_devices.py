@@ -120,19 +120,6 @@ def test_a_deviation_differs_on_operands_that_cover_the_model(name: str) -> None
     assert cover(InstructionSubject(Planted(inst, published(inst), wide), inst), published(inst), 0).mismatches > 0
 
 
-def zeros_lead() -> Planted:
-    return Planted(FOUR, published(FOUR).with_arithmetic(lambda x: replace(x, zero_terms="aligned")))  # type: ignore[arg-type]  # its arithmetic is of floats
-
-
-def test_groups_of_zeros_that_lead_differ_on_operands_that_cover_the_model() -> None:
-    assert cover(InstructionSubject(zeros_lead(), FOUR), published(FOUR), 0).mismatches > 0
-
-
-@pytest.mark.slow
-def test_groups_of_zeros_that_lead_are_found() -> None:
-    assert row_of(zeros_lead(), FOUR).findings["zero_terms"].value == "aligned"
-
-
 Ask = Callable[[Request], Request]
 
 

@@ -160,16 +160,6 @@ def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
     assert "left out of B 0x" in report_page(read)
 
 
-@pytest.mark.slow
-def test_metadata_without_a_meaning_is_a_note() -> None:
-    """The planted device takes such a code as 0b0100."""
-    device = planted("mma.sp.m16n8k8.f32.tf32.tf32.f32")
-    note = row_of(device).findings["left_out"].note
-    assert note.startswith("metadata without a meaning, the elements of a group that it takes: 0b0000: 0, 0b0001: 0, ")
-    assert note.count("0b") == 14
-    assert "0b0100" not in note
-
-
 def test_other_faults_are_not_laid_to_what_is_left_out() -> None:
     device = planted("mma.sp.m16n8k64.satfinite.s32.s4.u4.s32")
     device._fault = Fault(place=Place("cell", 3, 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,12 +14,11 @@ from plants import Plant, float_models, instruction, integer_models
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import CHIPS, known_models
-from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
-from accprobe.operands.request import Request, joined
+from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.coverage.corpora import tries_of
-from accprobe.verify.coverage.integers import DRAWS
 from accprobe.verify.coverage.trace import trace_of
 from accprobe.verify.random import batches
 
@@ -46,26 +44,13 @@ EVENTS = {
         0,
         "1 product truncated; product shifted 12; the largest term: the first product alone; rounded, exact, positive",
     ),
-    "C = 1 and 2^-18": (
-        FP8,
-        [(5, TINY_FP8, TINY_FP8)],
-        0x3F800000,
-        "C shifted 0; 1 product truncated; the largest term: C alone",
-    ),
     "1.125^2 + 1": (FP8, [(0, 0x39, 0x39)], 0x3F800000, "the largest term: several, C among them; no product truncated"),
     "NaN": (FP8, [(0, 0x7F, ONE)], 0, "a NaN"),
     "C infinite": (FP8, [], 0x7F800000, "an infinity, positive"),
     "C = -0": (FP8, [], 0x80000000, "a sum of zero, zeros of both signs"),
     "inf - inf": (HALF, [(0, 0x7C00, 0x3C00)], 0xFC00, "infinities of both signs"),
-    "C = 65504": (HALF, [], 0x7BFF, "the largest number, positive"),
     "65504 x 2": (HALF, [(0, 0x7BFF, 0x4000)], 0, "beyond the largest exponent, positive"),
     "2^-24": (HALF, [(0, 0x0001, 0x3C00)], 0, "the smallest subnormal number, positive"),
-    "1 + 2^-11": (
-        HALF,
-        [(0, 0x3C00, 0x3C00), (1, 0x1000, 0x3C00)],
-        0,
-        "rounded, half beside an even bit, positive; product shifted 11",
-    ),
     "1 + 2^-53": (
         F64,
         [(0, 0x3FF << 52, 0x3FF << 52)],
@@ -151,18 +136,6 @@ def test_planted_integer_models_are_covered(planted: Plant) -> None:
     assert_covered(planted)
 
 
-@pytest.mark.parametrize("group", [8, 32])
-def test_each_number_of_odd_products_has_a_dozen_operands(group: int) -> None:
-    inst, groups = instruction(32, "s32", "u8", "s8", "s32"), np.arange(32).reshape(group, -1).T
-    coverage = Coverage(inst, DotModel(chain(groups.tolist(), IntegerArithmetic(FORMATS["s32"], "wrap"))))
-    asked = joined(list(coverage.directed()))
-    odd, zero = asked.a & asked.b & 1, (asked.a == 0) | (asked.b == 0)
-    for ks in groups:
-        alone = np.delete(zero, ks, axis=1).all(axis=1)
-        counts = np.bincount(odd[alone][:, ks].sum(axis=1), minlength=group + 1)
-        assert counts.min() >= DRAWS
-
-
 TINY = FloatArithmetic(FORMATS["f16"], 10, "RNE", 6, min_exponent=-16)
 
 
@@ -195,21 +168,3 @@ def test_search_reaches_what_any_operands_reach_and_nothing_impossible(k: int, c
     list(searched.directed())
     assert searched.missing() == ()
     assert searched.outcome().hit >= 0.98 * coverage.outcome().hit
-
-
-def test_what_was_seen_is_not_asked_again() -> None:
-    inst = FP8
-    coverage = Coverage(inst, H200[inst])
-    directed = joined(list(coverage.directed()))
-    again = Coverage(inst, H200[inst])
-    again.see(directed)
-    assert list(again.directed()) == []
-    assert again.outcome() == replace(coverage.outcome(), impossible=again.outcome().impossible)
-
-
-def test_names_are_short_stable_and_all_different() -> None:
-    for inst, model in of_different_arithmetic(H200):
-        if not inst.is_integer:
-            names = [event.name for events in trace_of(inst, model).families.values() for event in events if event]
-            assert max(Counter(names).values()) == 1
-            assert max(map(len, names)) < 140

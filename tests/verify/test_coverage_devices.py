@@ -96,16 +96,6 @@ def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0
     return before - {event.name for event in coverage.missing()}
 
 
-@pytest.mark.parametrize(
-    ("scale", "word"),
-    [(0, "zero"), (7, "subnormal"), (8, "smallest normal"), (9, "normal"), (0x7E, "largest"), (0x7F, "NaN"), (0xFF, "NaN")],
-)
-def test_classes_of_scales(scale: int, word: str) -> None:
-    found = met({3: (ONE, ONE)}, scale)
-    assert {f"operands: scales {word} × normal of 0-15", f"operands: the scale of A {word}, B normal"} <= found
-    assert not any("of 0-15" in name for name in met({3: (ONE, ONE), 16: (ONE, ONE)}, scale))
-
-
 def test_what_a_group_does_before_it_is_scaled() -> None:
     largest = met(dict.fromkeys(range(16, 32), (SIX, SIX)))
     assert {
@@ -116,20 +106,6 @@ def test_what_a_group_does_before_it_is_scaled() -> None:
     small = met({4: (SIX, SIX), 5: (MINUS_SIX, 6), 6: (MINUS_SIX, ONE)})  # 36 - 24 - 6
     assert {"sum 0-63: 0-15 added, cancelled 3 bits", "sum 0-63: 4 the largest of those that are scaled with it"} <= small
     assert not any("added" in name for name in met({0: (ONE, ONE), 16: (ONE, ONE)}))
-
-
-@pytest.mark.parametrize(("exponent", "words"), [(60, "truncated away"), (39, "truncated in part")])
-def test_groups_that_are_cut(exponent: int, words: str) -> None:
-    """C is that power of two: beside 2^39 the last kept bit is 2^4, and 6 × 6 + 1 is 32."""
-    assert f"sum 0-63: a group {words}, positive" in met({0: (SIX, SIX), 1: (ONE, ONE)}, 0x38, (exponent + 127) << 23)
-
-
-def test_groups_of_nothing() -> None:
-    c = (-45 + 127) << 23 | 1
-    assert "sum 0-63: a group of zeros with scales far above every term" in met({}, 0x38, c)
-    assert "sum 0-63: a group that cancels the largest term, others truncated" in met(
-        {0: (SIX, SIX), 1: (MINUS_SIX, SIX)}, 0x38, c
-    )
 
 
 @pytest.mark.parametrize("inst", MODELS, ids=str)

@@ -147,21 +147,6 @@ def test_the_first_wrong_position_is_told(name: str, moved: Moved, told: str) ->
     assert row.model is None
 
 
-class Faulty(Tiles):
-    """Answers are wrong, and operands where they belong."""
-
-    def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-        d = super().dot(inst, request, placement)
-        rows, _ = tile.cells_of(inst, len(d), placement)
-        return np.where(rows == 5, d ^ d.dtype.type(1), d)
-
-
-@pytest.mark.parametrize("name", ["mma.sync.m16n8k16.f32.f16.f16.f32", "mma.sp.m16n8k8.f32.tf32.tf32.f32"])
-def test_other_faults_are_left_to_others(name: str) -> None:
-    inst = parse(name)
-    assert misplaced(InstructionSubject(Faulty(inst), inst)) == ""
-
-
 def test_a_fault_after_another_dot_product_is_no_wrong_place() -> None:
     """It comes again beside the same dot products, and not beside others."""
     inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plants import Plant, float_models, instruction
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
 from accprobe.operands.exchange import Counterexample
@@ -81,24 +81,3 @@ def test_no_choice_of_fewer_products_shows_it(fields: dict[str, object]) -> None
     wrong = evaluate(device, BF16, Request(a, b, c)) != evaluate(MODEL, BF16, Request(a, b, c))
     fewest = ((a != 0) | (b != 0)).sum(axis=1)[wrong].min()
     assert assert_minimal(BF16, device, MODEL, small) == fewest
-
-
-def test_a_mismatch_that_does_not_come_back() -> None:
-    found = first_difference(BF16, MODEL.with_arithmetic(lambda has: replace(has, result_bits=22)), MODEL)
-    assert found is not None
-    assert shrink(partial(evaluate, MODEL, BF16), partial(evaluate, MODEL, BF16), BF16, found) is None
-
-
-def test_few_questions_are_asked() -> None:
-    """Each is a launch."""
-    device = MODEL.with_arithmetic(lambda has: replace(has, alignment_bits=24))
-    asked = []
-
-    def query(operands: Request) -> Bits:
-        asked.append(len(operands.c))
-        return evaluate(device, BF16, operands)
-
-    found = first_difference(BF16, device, MODEL)
-    assert found is not None
-    shrink(query, partial(evaluate, MODEL, BF16), BF16, found)
-    assert len(asked) <= 1 + 16 + 4

@@ -11,7 +11,7 @@ from sparse_semantics import kept
 
 from accprobe.devices.protocol import InstructionSubject
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.evaluate.evaluator import evaluate, evaluation_of
+from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
@@ -32,28 +32,6 @@ def model(bits: int) -> DotModel:
 
 
 DEVICE = SimulatedDevice({INST: model(25)})
-
-
-def test_a_sparse_question_is_evaluated_as_what_is_stored() -> None:
-    dense = draw("normal", INST.stored, np.random.default_rng(0), 300)
-    asked = laid_out(INST, dense)
-    expected = evaluate(model(25), INST.stored, dense)
-    np.testing.assert_array_equal(evaluate(model(25), INST, asked), expected)
-    np.testing.assert_array_equal(evaluation_of(INST, asked).of(model(25)), expected)
-
-
-def test_the_right_model_differs_nowhere_and_is_covered() -> None:
-    done = cover(InstructionSubject(DEVICE, INST), model(25), 4000)
-    assert (done.mismatches, done.counterexample) == (0, None)
-    assert done.events is not None
-    assert done.events.missing == ()
-    assert done.events.possible - cover_of_stored().possible == 4 * 6 + 16 * 6
-
-
-def cover_of_stored() -> Events:
-    events = cover(InstructionSubject(SimulatedDevice({INST.stored: model(25)}), INST.stored), model(25), 4000).events
-    assert events is not None
-    return events
 
 
 OF_H200 = {(inst.stored.k, inst.a, inst.b, inst.d): inst for inst in named_models("h200") if inst.sparse and not inst.satfinite}

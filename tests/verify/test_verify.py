@@ -8,7 +8,6 @@ import pytest
 from plants import instruction
 
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import tile
 from accprobe.isa.formats import FORMATS, Bits
@@ -41,11 +40,8 @@ def against(model: DotModel, inst: Instruction, dots: int = 4000, seed: int = 0)
     ("inst", "fields"),
     [
         (BF16, {"alignment_bits": 24}),
-        (BF16, {"alignment_bits": 26}),
         (BF16, {"alignment_rounding": "floor"}),
-        (BF16, {"alignment_rounding": "sticky"}),
         (BF16, {"result_rounding": "RNE"}),
-        (BF16, {"result_rounding": "RD"}),
         (BF16, {"result_bits": 22}),
         (BF16, {"product_exponent": "normalised product"}),
         (BF16, {"min_exponent": -126}),
@@ -54,15 +50,12 @@ def against(model: DotModel, inst: Instruction, dots: int = 4000, seed: int = 0)
         (BF16, {"overflow": "largest"}),
         (BF16, {"subnormal_results": "flushed"}),
         (BF16, {"nan": 0x7FC00000}),
-        (FP8, {"alignment_bits": 12}),
         (FP8, {"alignment_bits": 14}),
-        (FP8, {"result_bits": 14}),
         (FP8, {"result_rounding": "RU"}),
         (INT8, {"overflow": "saturate"}),
         (FP8, {"subnormal_operands": "flushed"}),
         (BF16, {"subnormal_addend": "flushed"}),
         (BF16, {"root": chain([range(8), range(8, 16)], HOPPER[BF16].root.arithmetic)}),
-        (BF16, {"root": chain([range(0, 16, 2), range(1, 16, 2)], HOPPER[BF16].root.arithmetic)}),
     ],
     ids=str,
 )
@@ -89,11 +82,6 @@ def test_counts_of_kinds_add_up(inst: Instruction, dots: int) -> None:
     assert (result.mismatches, result.counterexample) == (0, None)
     assert list(result.kinds) == list(kinds(inst))
     assert dots < len(result.kinds) or min(result.kinds.values()) == dots // len(result.kinds)
-
-
-def test_fewer_than_no_dot_products_are_refused() -> None:
-    with pytest.raises(AccprobeError, match="dots is -5"):
-        against(HOPPER[BF16], BF16, -5)
 
 
 def test_every_dot_product_is_asked_and_every_mismatch_counted(monkeypatch: pytest.MonkeyPatch) -> None:
