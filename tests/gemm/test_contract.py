@@ -72,10 +72,11 @@ def sigmoid(a: Array, b: Array) -> Array:
 
 
 REFUSED: dict[str, Multiply] = {
-    "it adds 2 to each element: ": lambda a, b: chain(a, b) + np.float32(2),
-    "it adds 2 to each element of column 3: ": lambda a, b: chain(a, b) + of_column_3(2),
-    "it adds 2 at row 0, column 5: ": lambda a, b: chain(a, b) + np.float32(2) * (np.arange(M * N) == 5).reshape(M, N),
-    "the result is 0.125 times A·B: ": lambda a, b: chain(a, b) * np.float32(0.125),
+    r"with zeros the result is 2 \(row 0, column 0\): this is not a product of two matrices \(a bias": lambda a, b: (
+        chain(a, b) + np.float32(2)
+    ),
+    r"with zeros the result is 2 \(row 0, column 3\): ": lambda a, b: chain(a, b) + of_column_3(2),
+    "with ones at k = 0 only, the result is 0.125: ": lambda a, b: chain(a, b) * np.float32(0.125),
     "the result does not depend on the operands of this call": Cached(),
     "with zeros the result is 0.5 .* and 0.731058": sigmoid,
     "returns only zeros where a and b have ones": lambda a, b: np.zeros((M, N), np.float32),
