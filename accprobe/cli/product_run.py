@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from accprobe.gemm.callables.opening import Opened, ProductRequest
     from accprobe.gemm.findings import ProductOutcome
     from accprobe.gemm.operands import DrawOwn
-    from accprobe.isa.formats import Bits, Format
+    from accprobe.isa.formats import Bits
     from accprobe.report.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
 
@@ -292,18 +292,19 @@ class ProductRun:
 
 
 class _ActivationSubject:
-    """The activation of an epilogue as a function of words of one format."""
+    """The activation of an epilogue as a function of words of D."""
 
     on_device = False
 
-    def __init__(self, epilogue: Epilogue, fmt: Format) -> None:
-        self.epilogue, self.operand, self.result = epilogue, fmt, fmt
-        self.name, self.device = str(epilogue.activation), epilogue.library.device
+    def __init__(self, epilogue: Epilogue) -> None:
+        self.epilogue, self.operand, self.result = epilogue, epilogue.spec.out, epilogue.spec.out
+        assert epilogue.activation is not None
+        self.name, self.device = epilogue.activation.name, epilogue.library.device
 
     def words(self, words: Any) -> Any:
         from accprobe.gemm.epilogue import activation_words
 
-        return activation_words(self.epilogue, words[None], self.operand)[0]
+        return activation_words(self.epilogue, words[None])[0]
 
 
 def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> None:
@@ -312,10 +313,9 @@ def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> N
         return
     from accprobe.function.candidates import sample_words
     from accprobe.function.measure import FunctionRequest, measure
-    from accprobe.isa.formats import FORMATS
 
-    fmt = FORMATS["f32"] if "before the rounding" in str(outcome.epilogue.value) else outcome.spec.out
-    subject = _ActivationSubject(epilogue, fmt)
+    fmt = outcome.spec.out
+    subject = _ActivationSubject(epilogue)
     row = measure(subject, FunctionRequest(sampled=True))
     compared, wrong = f"{len(sample_words(fmt)):,} {fmt} words", row.verification.mismatches if row.verification else 0
     how = f"{subject.name} is {row.computes}: {compared}, 0 differ"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import cycle
 from math import frexp
 from typing import Any, NamedTuple
@@ -54,13 +53,14 @@ EpilogueWay = Callable[[EpilogueInputs], SumValues]
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
     """Add the finding `epilogue` to an outcome whose product is explained, and the reason if no way gives all results."""
     epilogue, rng = adapter.epilogue, np.random.default_rng((seed, 0xE9))
-    if epilogue is None or not outcome.explained or (epilogue.shape is None and epilogue.activation is None):
+    if epilogue is None or not outcome.explained:
         return
     if outcome.spec.out.name not in ("f32", "f16", "bf16"):
         outcome.stopped = f"accprobe has no model of epilogues whose result is {outcome.spec.out}"
         return
-    wrong = {name: 0 for name, _ in list_variants(epilogue, outcome.spec.out)}
-    compared = 0
+    activated = "" if epilogue.activation is None else f"; {epilogue.activation.name} of the rounded result"
+    ways = {f"{name}{activated}": way for name, way in _linear_ways(epilogue.alpha, epilogue.beta, outcome.spec.out)}
+    wrong, compared = dict.fromkeys(ways, 0), 0
     for kind in cycle(KINDS):
         call, addend = _probe(adapter, epilogue, outcome, kind, rng)
         for found in outcome.found:
@@ -69,8 +69,9 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
             compared += part.d.size
             assert found.plan is not None
             inputs = _inputs(found.plan, part, addend[np.ix_(rows, columns)], out)
-            for name, way in list_variants(epilogue, out):
-                wrong[name] += int(np.count_nonzero(one_nan(_results(way, inputs), out) != part.d))
+            for name, way in ways.items():
+                d = _results(way, inputs) if epilogue.activation is None else activation_words(epilogue, _results(way, inputs))
+                wrong[name] += int(np.count_nonzero(one_nan(d, out) != part.d))
         if compared >= ELEMENTS:
             break
     kept = [name for name, count in wrong.items() if not count]
@@ -94,8 +95,8 @@ def _probe(
     spec, out = outcome.spec, outcome.spec.out
     a, b, _ = draw_operands(spec, kind, rng)
     addend = random_lines(out, (spec.m, spec.n), "wide", rng)
-    is_bias = epilogue.shape is not None and len(epilogue.shape) == 1
-    if epilogue.shape is not None and rng.integers(2):
+    is_bias = len(epilogue.shape) == 1
+    if rng.integers(2):
         epilogue.active = False
         if is_bias:  # rows that differ in the last bits of A alone, so that one bias cancels the sums of all
             a = a[rng.integers(spec.m)] ^ rng.integers(0, 2, a.shape, a.dtype)
@@ -131,18 +132,6 @@ def _fma(factor: float, x: SumValues, y: SumValues) -> SumValues:
     return rounded_to_odd(exact, y.astype(np.float64)).astype(np.float32)
 
 
-def list_variants(epilogue: Epilogue, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
-    """Yield the ways to compute an epilogue, by name: with the activation after the rounding, and before it if that differs."""
-    of_sums = _linear_ways(epilogue.alpha, epilogue.beta, out) if epilogue.shape is not None else [("sum", lambda x: x.sums)]
-    for name, way in of_sums:
-        if epilogue.activation is None:
-            yield name, way
-            continue
-        yield f"{name}; {epilogue.activation} of the rounded result", _activated(epilogue, way, rounded=True)
-        if out is not SUM_FORMAT and str(epilogue.activation) != "relu":  # rounding keeps signs: its place does not matter
-            yield f"{name}; {epilogue.activation} before the rounding", _activated(epilogue, way, rounded=False)
-
-
 def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, EpilogueWay]]:
     """Yield the ways without an activation, once if two are the same: a product with zero or a power of two is exact."""
     by_alpha, by_beta = np.float32(alpha), np.float32(beta)
@@ -158,11 +147,6 @@ def _linear_ways(alpha: float, beta: float, out: Format) -> Iterator[tuple[str, 
         yield rounded, lambda x: _singles(out, out.patterns(by_alpha * x.sums)) + by_beta * x.c
     if alpha == 1 and beta:
         yield f"{second} as the first term of the sum{once}", lambda x: _sums(x.model, x.call.a, x.call.b, by_beta * x.c)
-    for operand in "" if _is_exact(alpha) else "AB":
-        scaled = f"sum of products with alpha · {operand} rounded to its format"
-        yield f"{scaled}, + {second} in f32{once}", partial(_scaled_first, operand, alpha, beta, False)
-        if not _is_exact(beta):
-            yield f"fma(beta, C, {scaled}) in f32{once}", partial(_scaled_first, operand, alpha, beta, True)
 
 
 def _is_exact(factor: float) -> bool:
@@ -176,7 +160,7 @@ def recorded_way(row: ProductRow, has_addend: bool) -> EpilogueWay | None:
     """
     found = row.findings.get("epilogue")
     value = "" if found is None else str(found.value)
-    inferred = value.partition("; ")[2].removesuffix(" of the rounded result").removesuffix(" before the rounding")
+    inferred = value.partition("; ")[2].removesuffix(" of the rounded result")
     if activation := row.options.get("activation") or inferred:
         without = "which predict does not compute; use a row without an activation"
         raise AccprobeError(f"{row.title}: this row applies {activation}, {without}")
@@ -199,27 +183,8 @@ def with_addend(way: EpilogueWay, model: ProductModel, a: Bits, b: Bits, c: Bits
     return _results(way, _inputs(model, Call(a, b, None, c), c, model.result))
 
 
-def _scaled_first(operand: str, alpha: float, beta: float, is_fused: bool, x: EpilogueInputs) -> SumValues:
-    """Multiply an operand by alpha before the product."""
-    a, b = (
-        fmt.patterns(_singles(fmt, words) * np.float32(alpha)) if name == operand else words
-        for name, fmt, words in (("A", x.model.a, x.call.a), ("B", x.model.b, x.call.b))
-    )
-    found = _sums(x.model, a, b)
-    return _fma(beta, x.c, found) if is_fused else found + np.float32(beta) * x.c
-
-
-def activation_words(epilogue: Epilogue, words: Bits, fmt: Format) -> Bits:
-    """Return the results of the activation, as torch computes it in this format."""
+def activation_words(epilogue: Epilogue, words: Bits) -> Bits:
+    """Return the results of the activation, as torch computes it in the format of D."""
     assert epilogue.activation is not None
-    return epilogue.library.patterns(epilogue.activation(epilogue.library.operand("value", words, fmt)), fmt)
-
-
-def _activated(epilogue: Epilogue, way: EpilogueWay, rounded: bool) -> EpilogueWay:
-    """Return the way with torch's activation, in the format of D or in f32."""
-
-    def activated(x: EpilogueInputs) -> SumValues:
-        fmt = x.out if rounded else SUM_FORMAT
-        return _singles(fmt, activation_words(epilogue, fmt.patterns(way(x)), fmt))
-
-    return activated
+    fmt = epilogue.spec.out
+    return epilogue.library.patterns(epilogue.activation.function(epilogue.library.operand("value", words, fmt)), fmt)

@@ -15,7 +15,7 @@ from accprobe.gemm import epilogue
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.adapter import CallableAdapter
 from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.epilogues import Epilogue
+from accprobe.gemm.callables.epilogues import Activation, Epilogue, activation_named
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.epilogue import infer_epilogue
 from accprobe.gemm.findings import ProductOutcome, findings, status
@@ -40,10 +40,9 @@ PLANTED: dict[str, Callable[..., Any]] = {
 }
 
 
-def adapter_of(call: Callable[..., Any], has_addend: bool = True) -> CallableAdapter:
-    library = open_arrays("torch", "cpu")
-    shape = (SPEC.m, SPEC.n) if has_addend else None
-    planted = Epilogue(lambda a, b, c, alpha, beta: call(a, b, c), SPEC, library, shape, {})
+def adapter_of(call: Callable[..., Any], activation: Activation | None = None) -> CallableAdapter:
+    library, shape = open_arrays("torch", "cpu"), (SPEC.m, SPEC.n)
+    planted = Epilogue(lambda a, b, c, alpha, beta: call(a, b, c), SPEC, library, shape, {}, activation=activation)
     return CallableAdapter(SPEC, planted, library, "planted")
 
 
@@ -70,24 +69,11 @@ def test_a_planted_epilogue_is_found(name: str, product: ProductOutcome) -> None
     assert (found.value, found.bound) == (name, "exact")
 
 
-GELU = torch.nn.functional.gelu
-
-
-@pytest.mark.parametrize(
-    ("call", "has_addend", "words"),
-    [
-        (lambda a, b, c: GELU((summed(a, b) + c.float()).bfloat16()), True, "gelu of the rounded result"),
-        (lambda a, b, c: GELU(summed(a, b) + c.float(), approximate="tanh").bfloat16(), True, "gelu(tanh) before the rounding"),
-        (lambda a, b, c: torch.relu_(summed(a, b).bfloat16()), False, "relu of the rounded result"),
-    ],
-)
-def test_the_place_of_an_activation_is_found(call: Any, has_addend: bool, words: str, product: ProductOutcome) -> None:
+def test_an_activation_follows_the_rounding(product: ProductOutcome) -> None:
     product.epilogue, product.stopped = None, ""
-    adapter = adapter_of(call, has_addend)
-    adapter.check()
+    adapter = adapter_of(PLANTED["sum + C in f32, rounded once to bf16"], activation_named("gelu_tanh"))
     infer_epilogue(adapter, product, 0)
-    sums = "sum + C in f32, rounded once to bf16" if has_addend else "sum"
-    assert findings(product)["epilogue"].value == f"{sums}; {words}"
+    assert findings(product)["epilogue"].value == "sum + C in f32, rounded once to bf16; gelu(tanh) of the rounded result"
 
 
 def test_an_unknown_epilogue_is_named(product: ProductOutcome) -> None:

@@ -19,7 +19,7 @@ from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.product import ScaleWords, Singles
 from accprobe.gemm.blackbox import BLOCK, Spec
 from accprobe.gemm.callables.arrays import ArrayLibrary, Received
-from accprobe.gemm.callables.epilogues import OBSERVED_CALL, Epilogue
+from accprobe.gemm.callables.epilogues import Epilogue
 from accprobe.gemm.operands import first_operands, unit_scales
 from accprobe.isa.formats import FORMATS, Bits, Format
 
@@ -175,13 +175,6 @@ class CallableAdapter:
         """Call the function with `first_operands`. Raises AccprobeError if it raises, or for a wrong shape, type or NaN."""
         operands = first_operands(self.spec)
         d = self.product(*operands)
-        if self.epilogue is not None:
-            while self.epilogue.calls < OBSERVED_CALL:
-                self.before.append(d)
-                d = self.product(*operands)
-            if self.epilogue.activation is not None:  # earlier results have an activation
-                self.before.clear()
-                d = self.product(*operands)
         if self.spec.out.is_float and (wrong := np.argwhere(np.isnan(self.spec.out.values(d)))).size:
             row, column = wrong[0]
             raise AccprobeError(

@@ -1,14 +1,13 @@
 """Products of torch with an epilogue: a bias or an addend C, alpha and beta, an activation.
 
-The product is inferred while the epilogue is neutral: C = -0, which changes no sum, alpha = beta = 1, and no activation. An
-activation is recognised and left out if it is an operation of torch, after which nothing is computed.
+The product is inferred while the epilogue is neutral: C = -0, which changes no sum, alpha = beta = 1, and no activation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from accprobe.errors import UnknownName, nearest
@@ -24,107 +23,63 @@ ACTIVATIONS: Mapping[str, tuple[str, dict[str, str]]] = {
     "gelu_tanh": ("gelu", {"approximate": "tanh"}),
     "silu": ("silu", {}),
 }
-# Operations of torch that are recognised as an activation, and those that may follow it because they compute nothing.
-RECOGNISED = ("relu", "gelu", "silu", "sigmoid", "tanh", "leaky_relu", "elu", "hardswish", "mish", "softplus")
-COMPUTES_NOTHING = ("_to_copy", "view", "_unsafe_view", "select", "slice", "t", "transpose", "clone", "detach", "alias")
-# The call in which operations are recorded. In the first one, torch.compile compiles, which it never does while they are.
-OBSERVED_CALL = 2
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An operation of torch with the arguments that follow its operand."""
+    """A function of torch. name: with its arguments, such as "gelu(tanh)"."""
 
     name: str
-    operation: Any
-    arguments: Sequence[Any] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, x: Any) -> Any:
-        return self.operation(x, *self.arguments, **self.options)
-
-    def __str__(self) -> str:
-        given = ", ".join(map(str, (*self.arguments, *self.options.values())))
-        return f"{self.name}({given})" if given else self.name
+    function: Callable[[Any], Any]
 
 
-@cache
-def _watch_type() -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
+def activation_named(name: str) -> Activation:
+    """Return the activation of an option's value. Raises UnknownName."""
+    import torch
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch's class has no type
-        """Record the operations of torch that run inside. left_out: an operation that returns its operand instead."""
-
-        def __init__(self, left_out: Any = None) -> None:
-            super().__init__()
-            self.left_out, self.ran = left_out, list[tuple[Any, Sequence[Any], Mapping[str, Any]]]()
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # True imports torch's compiler at the first operation, which takes two seconds.
-
-        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.ran.append((operation, args[1:], kwargs or {}))
-            return args[0] if operation is self.left_out else operation(*args, **(kwargs or {}))
-
-    return Watch
-
-
-def _last_activation(ran: Sequence[tuple[Any, Sequence[Any], Mapping[str, Any]]]) -> Activation | None:
-    """Return the activation among operations that ran, if it is the only one and nothing is computed after it."""
-    names = [str(operation).split(".")[1] for operation, _, _ in ran]
-    places = [i for i, name in enumerate(names) if name.removesuffix("_") in RECOGNISED]
-    if len(places) != 1 or not set(names[places[0] + 1 :]) <= set(COMPUTES_NOTHING):
-        return None
-    return Activation(names[places[0]].removesuffix("_"), *ran[places[0]])
+    if name not in ACTIVATIONS:
+        raise UnknownName(f"there is no activation '{name}'; {nearest(name, ACTIVATIONS)}")
+    function, arguments = ACTIVATIONS[name]
+    words = f"{function}({', '.join(arguments.values())})" if arguments else function
+    return Activation(words, partial(getattr(torch.nn.functional, function), **arguments))
 
 
 @dataclass
 class Epilogue:
     """A product a · b with an epilogue.
 
-    call: multiplies a, b, the addend, alpha and beta. shape: of the addend, [N] or [M, N], in the format of D; None without
-    one. flags: of torch. active: whether the epilogue is on. activation: known after the observed call.
+    call: multiplies a, b, the addend, alpha and beta. shape: of the addend, [N] or [M, N], in the format of D. flags: of
+    torch. activation: of the results of `call`. active: whether the epilogue is on.
     """
 
     call: Callable[..., Any]
     spec: Spec
     library: ArrayLibrary
-    shape: tuple[int, ...] | None
+    shape: tuple[int, ...]
     flags: Options
     alpha: float = 1.0
     beta: float = 1.0
-    active: bool = False
     activation: Activation | None = None
-    calls: int = 0
+    active: bool = False
 
     def __post_init__(self) -> None:
         import torch
 
+        type_ = torch_type(self.library, self.spec.out)
         self._torch: Any = torch
-        self._addend: Any = None
-        if self.shape is not None:
-            type_ = torch_type(self.library, self.spec.out)
-            self._addend = torch.full(self.shape, -0.0, dtype=type_, device=self.library.device)
+        self._addend: Any = torch.full(self.shape, -0.0, dtype=type_, device=self.library.device)
 
     def __call__(self, a: Any, b: Any) -> Any:
         with flags_set(self._torch, self.flags):
-            if self.active:
-                return self.call(a, b, self._addend, self.alpha, self.beta)
-            self.calls += 1
-            if self.activation is None and self.calls != OBSERVED_CALL:
+            if not self.active:
                 return self.call(a, b, self._addend, 1, 1)
-            with _watch_type()(self.activation and self.activation.operation) as watch:
-                d = self.call(a, b, self._addend, 1, 1)
-            self.activation = self.activation or _last_activation(watch.ran)
-            return d
+            d = self.call(a, b, self._addend, self.alpha, self.beta)
+            return d if self.activation is None else self.activation.function(d)
 
     def switch_on(self, addend: Bits) -> None:
         """Give the next calls this addend, [rows, N]; a bias is its first row."""
-        if self.shape is not None:
-            words = addend if len(self.shape) == 2 else addend[:1]
-            given = self.library.operand("addend", words.copy(), self.spec.out)
-            self._addend.copy_(given.reshape(self.shape))
+        words = addend if len(self.shape) == 2 else addend[:1]
+        self._addend.copy_(self.library.operand("addend", words.copy(), self.spec.out).reshape(self.shape))
         self.active = True
 
 
@@ -132,17 +87,12 @@ def linear(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
     """Return `torch.nn.functional.linear`, whose weight is b as [N, K], and an activation."""
     import torch
 
-    functional: Any = torch.nn.functional
-    name = options["activation"]
-    if name is not None and name not in ACTIVATIONS:
-        raise UnknownName(f"there is no activation '{name}'; {nearest(str(name), ACTIVATIONS)}")
-    function, arguments = ACTIVATIONS[str(name)] if name else ("", {})
-    activated: Any = partial(getattr(functional, function), **arguments) if name else lambda d: d
+    activation = None if options["activation"] is None else activation_named(str(options["activation"]))
 
     def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
-        return activated(functional.linear(a, b.t(), bias))
+        return torch.nn.functional.linear(a, b.t(), bias)
 
-    return Epilogue(call, spec, library, (spec.n,), given_flags(options, spec.a.name))
+    return Epilogue(call, spec, library, (spec.n,), given_flags(options, spec.a.name), activation=activation)
 
 
 def addmm(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:

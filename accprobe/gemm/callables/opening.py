@@ -158,16 +158,14 @@ def _open_user_function(
     bias = own.parameters.get(BIAS)
     has_bias = library.name == "torch" and bias is not None and bias.default is inspect.Parameter.empty
     remarks = ("bias left at its default",) if bias is not None and not has_bias and BIAS not in options else ()
-    multiply = function
-    if library.name == "torch" and request.scale is None:
+    multiply = under_flags(function, flags) if library.name == "torch" else function
+    if has_bias and request.scale is None:
 
         def call(a: Any, b: Any, bias: Any, alpha: float, beta: float) -> Any:
-            return function(a, b, **({BIAS: bias} if has_bias else {}))
+            return function(a, b, bias=bias)
 
-        spec = replace(spec, out=request.out or own_result(a)) if has_bias else spec
-        multiply = Epilogue(call, spec, library, (spec.n,) if has_bias else None, flags)
-    elif library.name == "torch":
-        multiply = under_flags(function, flags)
+        spec = replace(spec, out=request.out or own_result(a))
+        multiply = Epilogue(call, spec, library, (spec.n,), flags)
     adapter = CallableAdapter(spec, multiply, library, own.name, file=own.file)
     if request.out is None and not has_bias:
         adapter.take_result_format()
