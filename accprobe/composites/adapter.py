@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.composites.functions import SINGLE, enough_for_guess
+from accprobe.composites.functions import ENOUGH_IN_16_BITS, SINGLE
 from accprobe.composites.steps import COMPOSITES, Arguments
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import Spec
@@ -112,7 +112,7 @@ class CompositeAdapter(CallableAdapter):
         if self.cupy is not None:
             return elements
         limit = ELEMENTS_OF_X["cuda" if self.library.device.startswith("cuda") else "cpu"]
-        wanted = elements if self.spec.out is SINGLE or terms > 1 else enough_for_guess(self.spec.out)
+        wanted = elements if self.spec.out is SINGLE or terms > 1 else ENOUGH_IN_16_BITS
         return min(wanted, max(1, limit // terms))
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues
+from accprobe.composites.functions import SingleValues
 from accprobe.composites.partial import Arrays, Rule, Schedule, Sum, Welford
-from accprobe.composites.steps import WIDE, Steps
-from accprobe.isa.formats import FORMATS, Bits
-from accprobe.model.product import Chain, Merged, Node, ProductModel, addition, folded
-from accprobe.model.tree import DotModel
+from accprobe.composites.steps import Steps
+from accprobe.isa.formats import Bits
+from accprobe.model.product import Merged, Node, ProductModel, folded
 
 
 class ProbedRows(NamedTuple):
@@ -85,15 +83,6 @@ class Nearest(NamedTuple):
         return f"the nearest has {self.wrong:,} of {self.results:,} results wrong: {self.text}"
 
 
-def fewest_of_library(kept: list[Steps]) -> Iterator[list[Steps]]:
-    """Yield steps in groups, those with the fewest functions of torch first."""
-
-    def count(steps: Steps) -> int:
-        return steps.function.count(LIBRARY)
-
-    yield from (list(group) for _, group in groupby(sorted(kept, key=count), key=count))
-
-
 def results_of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
     """Return the results of all orders, [orders · rows].
 
@@ -107,16 +96,3 @@ def results_of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues
             known[key] = same[0].of_chains(rule, terms)
         results += [schedule.result(rule, terms, known[key]) for schedule in same]
     return tuple(np.concatenate(each) for each in zip(*results, strict=True))
-
-
-def _in_wide(node: Node) -> Node:
-    """Return a tree whose merges are additions in f64."""
-    return node if isinstance(node, Chain) else replace(node, parts=tuple(map(_in_wide, node.parts)), arithmetic=IN_WIDE)
-
-
-IN_WIDE = addition(FORMATS["f64"])
-
-
-def plan_of_order(k: int, step: DotModel, tree: Node) -> ProductModel:
-    """Return the plan of an order. If the step adds in f64, so do the merges."""
-    return ProductModel(SINGLE, SINGLE, k, step, _in_wide(tree) if step == WIDE else tree, SINGLE)

@@ -15,15 +15,12 @@ from accprobe.evaluate.tiles import is_there
 from accprobe.function.compositions import recorded_unit
 from accprobe.function.quadratic import module_of
 from accprobe.function.records import model_of
-from accprobe.gemm.callables.arrays import ArrayLibrary
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import FORMATS
 
 SingleValues = NDArray[Any]  # of float32
 SingleFunction = Callable[[SingleValues], SingleValues]
 
 SINGLE = FORMATS["f32"]
-# The start of the name of a function that only its library computes.
-LIBRARY = "torch:"
 
 
 def fma(a: Any, b: Any, c: Any) -> SingleValues:
@@ -88,50 +85,6 @@ _CUDA_LOG = (
 )
 
 
-def _sleef_expf(x: SingleValues) -> SingleValues:
-    """Return expf of SLEEF with an error of 1.0 ulp, with fused multiply-adds (src/libm/sleefsimdsp.c, xexpf)."""
-    n = np.rint(x * np.float32(1.442695040888963407))
-    rest = fma(n, np.float32(-0.693145751953125), x)
-    rest = fma(n, np.float32(-1.428606765330187045e-06), rest)
-    total = _polynomial(rest, (1.9852762e-4, 1.3930436e-3, 8.3333608e-3, 4.1666485e-2, 0.16666667, 0.5))
-    found = np.float32(1) + fma(rest * rest, total, rest)
-    scaled = np.ldexp(found.astype(np.float64), np.clip(n, -2000, 2000).astype(np.int32)).astype(np.float32)
-    return np.where(x < -104, np.float32(0), scaled)
-
-
-def _sleef_logf(x: SingleValues) -> SingleValues:
-    """Return logf of SLEEF with an error of 1.0 ulp for positive normal numbers (src/libm/sleefsimdsp.c, xlogf_u1).
-
-    x = m · 2^e with m in [3/4, 3/2); q = (m - 1) / (m + 1) and the sum are pairs of float32 numbers.
-    """
-    one = np.float32(1)
-    e = np.frexp(x * np.float32(1 / 0.75))[1] - 1
-    m = np.ldexp(x, -e).astype(np.float32)
-    e = e.astype(np.float32)
-    log2 = np.float32(0.69314718246459960938)
-    high = log2 * e
-    low = fma(np.float32(-1.904654323148236017e-09), e, fma(log2, e, -high))
-    (above, above_low), (below, below_low) = _pair(-one, m), _pair(one, m)
-    inverse = one / below
-    q = above * inverse
-    q_low = fma(q, fma(-below_low, inverse, fma(-below, inverse, one)), fma(above_low, inverse, fma(inverse, above, -q)))
-    square = q * q
-    t = _polynomial(square, (0.3027294874, 0.3996108174, 0.6666694880))
-    total = high + 2 * q
-    total_low = ((high - total) + 2 * q) + low + 2 * q_low
-    last = (square * q) * t
-    found: SingleValues = total + last
-    found += ((total - found) + last) + total_low
-    return found
-
-
-def _pair(a: Any, b: SingleValues) -> tuple[SingleValues, SingleValues]:
-    """Return a + b and its rounding error."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
-
-
 def _unit(name: str) -> SingleFunction | None:
     """Return the model of a special function unit, None if it is not recorded."""
     record = recorded_unit(name)
@@ -141,37 +94,14 @@ def _unit(name: str) -> SingleFunction | None:
     return lambda x: model.words(x.astype(np.float32, order="C", copy=False).view(np.uint32)).view(np.float32)
 
 
-def _once(exact: Callable[[Any], Any]) -> SingleFunction:
-    return lambda x: exact(x.astype(np.float64)).astype(np.float32)
-
-
-ROUNDED_ONCE = "{} rounded once"
 _KNOWN: Mapping[str, tuple[tuple[str, SingleFunction], ...]] = {
     "rsqrt": (("1 / sqrt, both rounded", lambda x: np.float32(1) / np.sqrt(x)),),
-    "exp": (("expf of SLEEF", _sleef_expf),),
-    "log": (("logf of SLEEF", _sleef_logf), ("logf of CUDA", _cuda_logf)),
-    "sqrt": ((ROUNDED_ONCE.format("sqrt"), np.sqrt),),
+    "log": (("logf of CUDA", _cuda_logf),),
+    "sqrt": (("sqrt rounded once", np.sqrt),),
 }
-# Exact functions, rounded once. No library's code says that it computes them so; accurate ones differ for few operands.
-GUESSES: Mapping[str, tuple[str, SingleFunction]] = {
-    name: (ROUNDED_ONCE.format(name), _once(exact))
-    for name, exact in (("rsqrt", lambda x: 1 / np.sqrt(x)), ("exp", np.exp), ("log", np.log))
-}
-# Fresh results that a guess needs. The closest known pair is torch's exp and log with AVX512, and the exact functions. They
-# give other bits in 1 of 365 to 2,500 rows of logsumexp (16 to 4,096 elements); torch's log alone in 1 of 30,000 to 130,000.
-# In 16 bits, rsqrt.approx and the exact root give other results in 1 of 36,000 rows of rms_norm (1,024 elements), measured on
-# an H200.
-ENOUGH_FOR_GUESS, ENOUGH_IN_16_BITS = 1 << 18, 1 << 25
-
-
-def enough_for_guess(out: Format) -> int:
-    """Return the number of fresh results that confirm a guess."""
-    return ENOUGH_FOR_GUESS if out is SINGLE else ENOUGH_IN_16_BITS
-
-
-def guesses_in(names: str) -> list[str]:
-    """Return the functions of a combination that are guesses."""
-    return [name for name, _ in GUESSES.values() if name in names.split(" and ")]
+# Fresh results of 16 bits that confirm a function: rsqrt.approx and the exact root give other results in 1 of 36,000 rows of
+# rms_norm (1,024 elements), measured on an H200.
+ENOUGH_IN_16_BITS = 1 << 25
 
 
 def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
@@ -183,32 +113,13 @@ def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
                 yield name, unit
 
 
-def functions_of(function: str, library: ArrayLibrary | None = None) -> Iterator[tuple[str, SingleFunction]]:
-    """Yield ways to compute a scalar function in float32 by name: guesses after known ones, then as the library computes it."""
-    yield from _KNOWN[function]
+def functions_of(function: str) -> Iterator[tuple[str, SingleFunction]]:
+    """Yield ways to compute a scalar function in float32 by name; one of an exponential, whose sums candidates share."""
+    yield from _KNOWN.get(function, ())
     yield from _of_units(function)
-    if function in GUESSES:
-        yield GUESSES[function]
-    if library is not None:
-        yield LIBRARY + function, _of_library(function, library)
 
 
-def combinations(
-    functions: Sequence[str], library: ArrayLibrary | None = None
-) -> Iterator[tuple[str, tuple[SingleFunction, ...]]]:
+def combinations(functions: Sequence[str]) -> Iterator[tuple[str, tuple[SingleFunction, ...]]]:
     """Yield ways to compute several scalar functions: their names, and the functions in the same order."""
-    for chosen in product(*(tuple(functions_of(function, library)) for function in functions)):
+    for chosen in product(*(tuple(functions_of(function)) for function in functions)):
         yield " and ".join(name for name, _ in chosen), tuple(compute for _, compute in chosen)
-
-
-def _of_library(function: str, library: ArrayLibrary) -> SingleFunction:
-    import torch
-
-    called = getattr(torch, function)
-
-    def words(x: SingleValues) -> SingleValues:
-        result = called(library.operand("function", np.atleast_2d(x).view(np.uint32), SINGLE))
-        found: SingleValues = library.patterns(result, SINGLE).view(np.float32).reshape(x.shape)
-        return found
-
-    return words

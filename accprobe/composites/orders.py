@@ -1,23 +1,21 @@
-"""Orders in which fused kernels of libraries take the terms of a row: candidates for sums, and for means and M2.
+"""Orders in which fused kernels of GPUs take the terms of a row: candidates for sums, and for means and M2.
 
-Most orders have lanes: accumulators that take blocks of adjacent elements in turn. Their results are merged between the
-registers of a thread, the threads of a warp and the warps of a block.
+An order has lanes: accumulators that take blocks of adjacent elements in turn. Their results are merged between the registers
+of a thread, the threads of a warp and the warps of a block.
 
-Sources, of torch 2.11: ATen/native/cuda/layer_norm_kernel.cu, SoftMax.cu, PersistentSoftmax.cuh and Reduce.cuh;
-ATen/native/cpu/ReduceOpsKernel.cpp, moments_utils.h and LossNLL.cpp, and ATen/cpu/vec/functional_base.h.
+Sources, of torch 2.11: ATen/native/cuda/layer_norm_kernel.cu, SoftMax.cu, PersistentSoftmax.cuh and Reduce.cuh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial, reduce
-from typing import Protocol
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested, sum_of_parts
+from accprobe.model.product import Chain, Merged, Nested, Node, addition, nested
 
 WARP = 32
 # Numbers of lanes and of adjacent elements that a lane takes.
@@ -57,12 +55,6 @@ MERGES: dict[str, Merge] = {
         for row in (0, 32, 64, 128, 256)
     },
 }
-
-
-class ElementOrder(Protocol):
-    """An order of the elements of a row, described by its text."""
-
-    def tree(self, k: int) -> Node: ...
 
 
 @dataclass(frozen=True)
@@ -107,79 +99,6 @@ def _chains(order: LaneOrder, k: int) -> tuple[Chain, ...]:
     return tuple(Chain(0, k, pattern, order.lanes * order.width, lane * order.width) for lane in range(order.lanes))
 
 
-@dataclass(frozen=True)
-class CascadeOrder:
-    """RowwiseMoments of torch on a CPU: each lane of a vector makes chunks of 16 elements, merged as a binary counter does.
-
-    The elements that fill no vector are a chain of their own, with which the lanes are merged.
-    halves: 2 where a vector of 16-bit elements becomes two of float32, whose chunks are merged one after the other.
-    """
-
-    lanes: int
-    halves: int
-
-    def __str__(self) -> str:
-        vectors = f"{self.halves} vectors" if self.halves > 1 else "a vector"
-        return f"{self.lanes} lanes of {vectors}, each in chunks of {_CHUNK} merged as a cascade, then merged in turn"
-
-    def tree(self, k: int) -> Node:
-        whole = k - k % (self.lanes * self.halves)
-        rest = [Chain(whole, k, (0,), 1)] if whole < k else []
-        return Merged((*rest, *(self._lane(whole, lane) for lane in range(self.lanes))), "forward", addition())
-
-    def _lane(self, k: int, lane: int) -> Node:
-        width = self.lanes * self.halves
-        chunk = _CHUNK * width
-        starts = [(first, first + half * self.lanes + lane) for first in range(0, k, chunk) for half in range(self.halves)]
-        chains = tuple(Chain(start, min(k, first + chunk), (0,), width) for first, start in starts)
-        levels = max(1, (-(-k // chunk) - 1).bit_length())
-        kept: list[Nested | None] = [None] * levels
-        for number in range(len(chains) // self.halves):
-            for half in range(self.halves):
-                kept[0] = sum_of_parts(kept[0], number * self.halves + half)
-            _carry(kept, number + 1)
-        order = _joined(kept)
-        return chains[0] if len(chains) == 1 else Merged(chains, order, addition())
-
-
-_CHUNK = 16
-
-
-def _carry(kept: list[Nested | None], count: int) -> None:
-    """Merge level j - 1 into level j while the count is even, as RowwiseMoments does."""
-    for level in range(1, len(kept)):
-        if count & 1:
-            return
-        kept[level] = sum_of_parts(kept[level], kept[level - 1])
-        kept[level - 1] = None
-        count >>= 1
-
-
-def _joined(kept: Sequence[Nested | None]) -> Nested:
-    found = reduce(sum_of_parts, kept)
-    assert found is not None
-    return found
-
-
-@dataclass(frozen=True)
-class LossOrder:
-    """nll_loss of torch on a CPU: term 0, and the others in blocks of 16 that are added in 7 levels of such blocks."""
-
-    def __str__(self) -> str:
-        return f"blocks of {_CHUNK} from term 1 on, in turn, then term 0"
-
-    def tree(self, k: int) -> Node:
-        kept: list[Nested | None] = [None] * 8
-        for term in range(k):
-            kept[0] = sum_of_parts(kept[0], term)
-            for level in range(len(kept) - 1):
-                if term % _CHUNK ** (level + 1) // _CHUNK**level:
-                    break
-                kept[level + 1] = sum_of_parts(kept[level + 1], kept[level])
-                kept[level] = None
-        return Merged(tuple(Chain(term, term + 1, (0,)) for term in range(k)), _joined(kept), addition())
-
-
 def lane_orders(k: int) -> Iterator[LaneOrder]:
     """Yield every order of lanes for K elements, few lanes first. Threads with several lanes take single elements."""
     for lanes in LANES:
@@ -192,10 +111,8 @@ def lane_orders(k: int) -> Iterator[LaneOrder]:
                 yield from (LaneOrder(lanes, width, name, singly) for name in some)
 
 
-def moment_orders(k: int) -> Iterator[ElementOrder]:
-    """Yield orders of kernels that update a mean and M2: a CPU's, one lane, and a warp of lanes up to two of each thread."""
-    for lanes in (4, 8, 16):
-        yield from (CascadeOrder(lanes, halves) for halves in (1, 2) if k >= lanes * halves)
+def moment_orders(k: int) -> Iterator[LaneOrder]:
+    """Yield orders of kernels that update a mean and M2: one lane, and a warp of lanes up to two of each thread."""
     for order in lane_orders(k):
         if order.lanes == 1 or (WARP <= order.lanes <= MOST_OF_MOMENTS and order.merge != "in turn"):
             yield order

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +18,15 @@ from accprobe.composites.candidates import (
     CompositeCandidate,
     Nearest,
     ProbedRows,
-    fewest_of_library,
     in_words_of,
-    plan_of_order,
     results_of_orders,
 )
-from accprobe.composites.functions import LIBRARY, SINGLE, SingleValues, combinations, enough_for_guess, guesses_in
+from accprobe.composites.functions import ENOUGH_IN_16_BITS, SINGLE, combinations
 from accprobe.composites.orders import lane_orders, moment_orders
 from accprobe.composites.partial import Arrays, Schedule, Welford
 from accprobe.composites.steps import (
     ROWS_FINISHES,
     SHARP_EPS,
-    WIDE,
     Arguments,
     Composite,
     RowChange,
@@ -50,6 +46,7 @@ from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, ProductModel
 from accprobe.operands.distributions import random_lines
 from accprobe.report.products import CompositeRecord
+from accprobe.report.words import so_many
 
 # Rows with one or two terms, and random rows, that decide between candidates.
 ISOLATED_ROWS, RANDOM_ROWS = 256, 192
@@ -59,8 +56,6 @@ FIRST_ROWS, FIRST_RESULTS, FIRST_NARROW = 8, 32, 512
 _MANY = 64
 # Times that several candidates are compared with more random rows.
 MORE_ROUNDS = 4
-# Orders that are tried with sums in f64, which hide it; both explain the results then.
-ORDERS_OF_WIDE = ("one lane", "32 lanes of 1, merged by halves")
 # Surviving orders that are named.
 _MOST_NAMED = 4
 
@@ -83,7 +78,7 @@ def characterise_composite(
     while candidates:
         progress("fresh results", 0)
         search.verify(candidates, elements)
-        candidates = search.after_contradiction(candidates, kept)
+        candidates = search.after_contradiction(candidates)
     outcome.stopped = found.reason if found.plan is None else outcome.stopped.replace(UNFINISHED, "")
     outcome.calls = subject.calls + adapter.calls
     return outcome
@@ -145,57 +140,47 @@ class _Search:
         return replace(steps, eps=sample.eps).results(parts, given, self.adapter.spec.out)
 
     def steps(self) -> list[Steps]:
-        """Return the steps that explain rows of one or two terms.
-
-        Without such rows, return the steps of all known functions.
-        """
+        """Return the steps that explain rows of one or two terms; all steps where there are no such rows."""
         composite, found = self.composite, self.outcome.found[0]
         every = [
             Steps(composite, name, compute, finish, self.adapter.given.eps)
-            for name, compute in combinations(composite.functions, self.adapter.library)
+            for name, compute in combinations(composite.functions)
             for finish in composite.finishes
         ]
         if composite.isolated is None:
-            return [steps for steps in every if LIBRARY not in steps.function]
+            return every
         sample = self._sample(ISOLATED_ROWS, composite.isolated)
-        groups = self._by_terms(every)
-        every = [steps for group in groups for steps in group]
-        wrong = [count for group in groups for count in self._isolated(group, sample)]
+        wrong = [*self._isolated(every, sample)]
         kept = [steps for steps, count in zip(every, wrong, strict=True) if not count]
         self.contradicted_steps = found.alternatives = len(every) - len(kept)
         if not kept:
             nearest = int(np.argmin(wrong))
             found.reason = (
                 f"the steps around the sum are not explained: in rows of one or two terms {wrong[nearest]:,} of"
-                f" {sample.got.size:,} results differ from the nearest of {len(every)} ways, {every[nearest]}"
+                f" {sample.got.size:,} results differ from the nearest of {so_many(len(every), 'way')}, {every[nearest]}"
             )
         return kept
 
-    def _isolated(self, group: list[Steps], sample: ProbedRows) -> Iterator[int]:
-        """Yield the number of wrong results of steps with the same terms, where the sum does not depend on the order."""
-        given = group[0].inputs(sample.x, sample.targets)
+    def _isolated(self, every: list[Steps], sample: ProbedRows) -> Iterator[int]:
+        """Yield the number of wrong results of steps where the sum does not depend on the order."""
+        given = every[0].inputs(sample.x, sample.targets)
         values = given.terms.astype(np.float64)
         sums = np.sum(values * values if self.composite.terms == "squares" else values, axis=1).astype(np.float32)
-        return (int(np.count_nonzero(self._results(steps, (sums,), given, sample) != sample.got)) for steps in group)
-
-    def _by_terms(self, every: list[Steps]) -> list[list[Steps]]:
-        """Return steps in groups with the same terms."""
-        groups: dict[object, list[Steps]] = {}
-        for steps in every:
-            groups.setdefault(steps.compute[0] if self.composite.terms == "exponentials" else None, []).append(steps)
-        return list(groups.values())
+        return (int(np.count_nonzero(self._results(steps, (sums,), given, sample) != sample.got)) for steps in every)
 
     def orders(self, kept: list[Steps]) -> list[CompositeCandidate]:
-        """Return the candidates that explain random rows."""
-        composite, k, found, before = self.composite, self.adapter.spec.k, self.outcome.found[0], self.combinations
+        """Return the candidates that explain random rows, and more of them if several do."""
+        composite, k, found = self.composite, self.adapter.spec.k, self.outcome.found[0]
         sample = self._sample(RANDOM_ROWS, composite.sharpened, SHARP_EPS if composite.sharpened else None)
         known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
         orders = [_ElementTree.of(str(order), order.tree(k)) for order in known]
-        candidates = self._decided(kept, orders, sample)
-        if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum) is not None:
+        candidates = self._explaining(self._tried(kept, orders, sample), sample)
+        if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum()) is not None:
             orders.append(_ElementTree.of("the order of torch:sum", tree))
-            candidates = self._decided(kept, orders[-1:], sample)
-        found.alternatives = self.tried = self.contradicted_steps + self.combinations - before
+            candidates = self._explaining(self._tried(kept, orders[-1:], sample), sample)
+        for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
+            candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
+        found.alternatives = self.tried = self.contradicted_steps + self.combinations
         if not candidates:
             what = "mean and M2 are" if composite.terms == "moments" else "order of the sum is"
             steps = "" if composite.isolated is None else f"; {kept[0]} explains rows of one or two terms"
@@ -205,33 +190,14 @@ class _Search:
             )
         return candidates
 
-    def _decided(self, kept: list[Steps], orders: list[_ElementTree], sample: ProbedRows) -> list[CompositeCandidate]:
-        """Return the candidates that explain a sample, and more rows if several do; those with the library's functions last."""
-        for some in fewest_of_library(kept):
-            candidates = self._explaining(self._tried(some, orders, sample), sample)
-            for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
-                candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
-            if candidates:
-                return candidates
-        return []
-
-    def after_contradiction(self, candidates: list[CompositeCandidate], kept: list[Steps]) -> list[CompositeCandidate]:
-        """Return the candidates that replace the first one if fresh rows contradict it.
-
-        These are the other candidates that explain the contradicting rows. If there are none, and the first one has a function
-        of `functions.GUESSES`, they are the candidates without such functions.
-        """
-        found, chosen = self.outcome.found[0], candidates[0]
+    def after_contradiction(self, candidates: list[CompositeCandidate]) -> list[CompositeCandidate]:
+        """Return the other candidates that explain the rows which contradict the first one, if fresh rows do."""
         if self.contradicting is None:
             return []
-        contradicting, self.contradicting, reason = self.contradicting, None, found.reason
-        others = self._explaining(candidates[1:], contradicting)
-        if not others and guesses_in(chosen.steps.function):
-            without = [steps for steps in kept if not guesses_in(steps.function)]
-            others = self.orders(without) if without else []
+        others = self._explaining(candidates[1:], self.contradicting)
+        self.contradicting = None
         if others:
-            self.outcome.verification = PlanVerification()
-        found.reason = "" if others else reason
+            self.outcome.verification, self.outcome.found[0].reason = PlanVerification(), ""
         return others
 
     def _see(self, nearest: str, wrong: int, results: int) -> None:
@@ -244,28 +210,24 @@ class _Search:
         found: list[CompositeCandidate] = []
         sample = sample.first(FIRST_ROWS)
         got = sample.got[:, : FIRST_RESULTS if self.adapter.spec.out is SINGLE else FIRST_NARROW]
-        for group in self._by_terms(kept):
-            given = group[0].inputs(sample.x, sample.targets)
-            columns = given.terms.T.copy()
-            given = given.first(got.shape[1])
-            chains: dict[object, Arrays] = {}
-            for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
-                some = [each for each in orders if each.order in ORDERS_OF_WIDE] if step == WIDE else orders
-                parts = results_of_orders(rule, [each.schedule for each in some], columns, chains)
-                plans: dict[int, ProductModel] = {}
-                for steps in group:
-                    words = self._results(steps, parts, given.repeated(len(some)), sample).reshape(len(some), *got.shape)
-                    wrong = np.count_nonzero(words != got, axis=(1, 2))
-                    best = int(np.argmin(wrong))
-                    self.combinations += len(some)
-                    self._see(f"{in_words_of(steps, rule)}, in {some[best].order}", int(wrong[best]), got.size)
-                    for number in np.flatnonzero(wrong == 0).tolist():
-                        order, tree, schedule = some[number]
-                        plan = plans.get(number) or plans.setdefault(number, plan_of_order(self.adapter.spec.k, step, tree))
-                        found.append(CompositeCandidate(steps, rule, plan, ", ".join(filter(None, (order, how))), schedule))
+        given = kept[0].inputs(sample.x, sample.targets)
+        columns, given = given.terms.T.copy(), given.first(got.shape[1]).repeated(len(orders))
+        chains: dict[object, Arrays] = {}
+        for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
+            parts = results_of_orders(rule, [each.schedule for each in orders], columns, chains)
+            plans: dict[int, ProductModel] = {}
+            for steps in kept:
+                words = self._results(steps, parts, given, sample).reshape(len(orders), *got.shape)
+                wrong = np.count_nonzero(words != got, axis=(1, 2))
+                best = int(np.argmin(wrong))
+                self.combinations += len(orders)
+                self._see(f"{in_words_of(steps, rule)}, in {orders[best].order}", int(wrong[best]), got.size)
+                for number in np.flatnonzero(wrong == 0).tolist():
+                    order, tree, schedule = orders[number]
+                    plan = plans.setdefault(number, ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, tree, SINGLE))
+                    found.append(CompositeCandidate(steps, rule, plan, ", ".join(filter(None, (order, how))), schedule))
         return found
 
-    @cached_property
     def _tree_of_sum(self) -> Node | None:
         """Return the tree that torch:sum has for f32 at this shape, None if it has none for all rows."""
         spec, library = self.adapter.spec, self.adapter.library
@@ -277,22 +239,20 @@ class _Search:
         return plan.tree if plan is not None and in_f32 and len(found) == 1 and found[0].fits_in_range else None
 
     def _explaining(self, candidates: list[CompositeCandidate], sample: ProbedRows) -> list[CompositeCandidate]:
-        """Return the candidates that explain a sample. Candidates with the same terms share chains and sums."""
+        """Return the candidates that explain a sample. They share chains and sums."""
         if len(candidates) > _MANY and len(sample.x) > 4 * FIRST_ROWS:
             candidates = self._explaining(candidates, sample.first(4 * FIRST_ROWS))
-        inputs: dict[object, tuple[RowValues, SingleValues]] = {}
+        if not candidates:
+            return []
+        given = candidates[0].steps.inputs(sample.x, sample.targets)
+        columns = given.terms.T.copy()
         chains: dict[object, Arrays] = {}
         sums: dict[object, Arrays] = {}
         kept = []
         for each in candidates:
-            terms = each.steps.compute[0] if self.composite.terms == "exponentials" else None
-            if terms not in inputs:
-                given = each.steps.inputs(sample.x, sample.targets)
-                inputs[terms] = given, given.terms.T.copy()
-            given, columns = inputs[terms]
             rule, schedule = each.rule, each.schedule
-            if (key := (terms, rule, each.order)) not in sums:
-                if (taken := (terms, rule.taking, id(schedule.chains))) not in chains:
+            if (key := (rule, each.order)) not in sums:
+                if (taken := (rule.taking, id(schedule.chains))) not in chains:
                     chains[taken] = schedule.of_chains(rule, columns)
                 sums[key] = schedule.result(rule, columns, chains[taken])
             wrong = int(np.count_nonzero(self._results(each.steps, sums[key], given, sample) != sample.got))
@@ -328,14 +288,8 @@ class _Search:
             found.reason = f"{verification.mismatches:,} of {verification.elements:,} fresh results differ"
         elif not found.alternatives:
             outcome.stopped = "every way that was tried gives the same results: give a larger K, or f32"
-        elif LIBRARY in steps.function:
-            names = [name for name in steps.function.split(" and ") if name.startswith(LIBRARY)]
-            outcome.stopped = (
-                f"{' and '.join(names)} of this device {'has' if len(names) == 1 else 'have'} no recorded model; the other"
-                " steps and the order explain every result"
-            )
-        elif verification.elements < (enough := enough_for_guess(spec.out)) and (doubt := self._doubtful(candidates)):
-            outcome.stopped = f"{doubt}: give --elements {enough}"
+        elif doubt := self._doubtful(candidates):
+            outcome.stopped = f"{doubt}: give --elements {ENOUGH_IN_16_BITS}"
         elif self.adapter.given.reduction in ROWS_FINISHES:
             rows = reduction_of_rows(self.adapter, chosen, outcome.seed, verification)
             if isinstance(rows, str):
@@ -344,12 +298,11 @@ class _Search:
                 self.adapter.record = self.adapter.record.model_copy(update={"rows": rows})
 
     def _doubtful(self, candidates: list[CompositeCandidate]) -> str:
-        """Return why few results do not confirm the functions of the first candidate, "" if they do."""
-        chosen = candidates[0].steps.function
-        if names := guesses_in(chosen):
-            return f"{' and '.join(names)} explain every result, but accurate functions differ from exact ones for few operands"
-        others = dict.fromkeys(each.steps.function for each in candidates if each.steps.function != chosen)
-        if self.adapter.spec.out is SINGLE or not others:
+        """Return why few results of 16 bits do not confirm the functions of the first candidate, "" if they do."""
+        exact = self.composite.functions in ((), ("sqrt",))  # IEEE 754 leaves no choice
+        if self.adapter.spec.out is SINGLE or exact or self.outcome.verification.elements >= ENOUGH_IN_16_BITS:
             return ""
+        chosen = candidates[0].steps.function
+        others = dict.fromkeys(each.steps.function for each in candidates if each.steps.function != chosen)
         seldom = f"{self.adapter.spec.out.name} seldom shows its difference from"
-        return f"{chosen} explains every result, but {seldom} {' or '.join(others)}"
+        return f"{chosen} explains every result, but {seldom} {' or '.join(others) or 'other functions'}"

@@ -21,8 +21,8 @@ from accprobe.model.product import ProductModel, multiply_add
 from accprobe.model.tree import DotModel
 from accprobe.report.products import ProductRow
 
-# Accumulation steps of plans: float32, float32 with squares that are rounded first, and float64.
-IN_SINGLE, ROUNDED_FIRST, WIDE = multiply_add(), multiply_add(fused=False), multiply_add(FORMATS["f64"])
+# Accumulation steps of plans: float32, and float32 with squares that are rounded first.
+IN_SINGLE, ROUNDED_FIRST = multiply_add(), multiply_add(fused=False)
 
 
 class Arguments(NamedTuple):
@@ -167,7 +167,7 @@ def _normalised(scaling: str, how: str) -> Finish:
 
 
 def _variance(row: RowValues) -> Any:
-    return row.s / row.s.dtype.type(row.k - 1)
+    return row.s / np.float32(row.k - 1)
 
 
 _NAMED: Mapping[str, Composite] = {
@@ -268,8 +268,7 @@ class Steps:
 
     def results(self, parts: Arrays, given: RowValues, out: Format) -> Bits:
         """Return the result words [rows, columns] or [rows, 1]. parts: (S,), or mean and M2, [rows]."""
-        in_single = (each.astype(np.float32, copy=False) if self.compute else each for each in parts)
-        *mean, s = (each[:, None] for each in in_single)
+        *mean, s = (each[:, None] for each in parts)
         eps = None if self.eps is None else np.float32(self.eps)
         row = given._replace(s=s, mean=mean[0] if mean else np.float32(0), eps=eps)
         *_, last = (np.sqrt, *self.compute)
@@ -287,7 +286,7 @@ class Steps:
 def rules_of(composite: Composite, fmt: Format) -> Iterator[tuple[Rule, DotModel, str]]:
     """Yield ways to take a term with the step of their plan, and words for the ones that differ in squares."""
     if composite.terms == "moments":
-        yield from ((rule, WIDE if rule.wide else IN_SINGLE, "") for rule in WELFORD.values())
+        yield from ((rule, IN_SINGLE, "") for rule in WELFORD.values())
     elif composite.terms == "exponentials":
         yield Sum(), IN_SINGLE, ""
     elif 2 * fmt.mantissa_bits + 1 <= SINGLE.mantissa_bits:  # float32 holds every square

@@ -14,8 +14,8 @@ import numpy as np
 
 from accprobe.composites.adapter import CompositeAdapter
 from accprobe.composites.candidates import CompositeCandidate, ProbedRows
-from accprobe.composites.functions import LIBRARY, SINGLE
-from accprobe.composites.orders import ElementOrder, LossOrder, lane_orders
+from accprobe.composites.functions import SINGLE
+from accprobe.composites.orders import lane_orders
 from accprobe.composites.partial import Schedule
 from accprobe.composites.steps import ROWS_FINISHES, reduced_words
 from accprobe.gemm.operands import Ints, random_windows
@@ -69,7 +69,7 @@ def verify_rows(
 
 def _predicted(adapter: CompositeAdapter, chosen: CompositeCandidate, words: Bits, starts: Ints, targets: Any) -> Bits:
     """Return the predicted results [rows, columns] of rows words[start : start + K]. targets: [rows], or None."""
-    spec, gpu = adapter.spec, None if LIBRARY in chosen.steps.function else adapter.cupy
+    spec, gpu = adapter.spec, adapter.cupy
     xp: Any = np if gpu is None else gpu
     rows = max(1, (_IN_CACHE if gpu is None else _ON_GPU) // spec.k)
 
@@ -80,11 +80,10 @@ def _predicted(adapter: CompositeAdapter, chosen: CompositeCandidate, words: Bit
         found = chosen.steps.words(chosen.rule, chosen.schedule, x, spec.b, spec.out, of_rows)
         return found if gpu is None else gpu.asnumpy(found)
 
-    alone = gpu is not None or LIBRARY in chosen.steps.function
-    with adapter.on_device() if gpu else nullcontext(), ThreadPoolExecutor(1 if alone else os.cpu_count()) as pool:
+    with adapter.on_device() if gpu else nullcontext(), ThreadPoolExecutor(os.cpu_count()) as pool:
         there = xp.asarray(words)
         parts = range(0, len(starts), rows)
-        return np.concatenate(list(map(predict, parts) if alone else pool.map(predict, parts)))
+        return np.concatenate(list(map(predict, parts) if gpu else pool.map(predict, parts)))
 
 
 def reduction_of_rows(
@@ -98,7 +97,7 @@ def reduction_of_rows(
     rows = _predicted(adapter, chosen, words, starts, targets.reshape(-1)).reshape(calls, spec.n, 1)
     x = np.lib.stride_tricks.sliding_window_view(words, spec.k)[starts.reshape(calls, spec.n)]
     probed = [(each, adapter.reduced(*operands)) for each, *operands in zip(rows, x, targets, strict=True)]
-    every: list[ElementOrder] = [LossOrder(), *lane_orders(spec.n)]
+    every = list(lane_orders(spec.n))
     kept = [
         (order, schedule, finish)
         for order, schedule in ((order, Schedule(order.tree(spec.n))) for order in every)
