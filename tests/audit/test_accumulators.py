@@ -59,9 +59,7 @@ def test_published(opcode: str, architecture: str, text: str) -> None:
     ("opcode", "architecture"),
     [
         ("HMMA.1688.F32", "sm_75"),
-        ("HMMA.SP.16832.F32", "sm_80"),
         ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", "sm_120a"),
-        ("HMMA.16816.F32", ""),
         ("HMMA.16816.F32", "sm_999"),
     ],
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import invoke
 
@@ -47,13 +45,6 @@ def test_terminal_leads_with_the_recommended_test() -> None:
     assert "accumulator of 10 bits," in lines
     assert "own |got - f64 reference| <= 0.01 " in lines
     assert "out=" not in tolerance(*SMALL, "--out", "f32", columns=80).stdout
-
-
-def test_operands_from_files(tmp_path: Path) -> None:
-    weights = np.random.default_rng(0).standard_normal((16, 96)).astype(np.float32)
-    np.save(tmp_path / "w.npy", weights)
-    found = json.loads(tolerance("QGMMA", "--data", str(tmp_path / "w.npy"), "--format", "json").stdout)
-    assert (found["k"], found["data"]) == (96, str(tmp_path / "w.npy"))
 
 
 def test_a_measured_product_has_its_own_k_and_result() -> None:

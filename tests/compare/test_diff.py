@@ -182,15 +182,6 @@ def test_like_changes_are_one_entry() -> None:
     assert len(changed_pairs(diff(a, b), expand=True)) == 3
 
 
-def test_entries_have_the_formats_and_kinds_that_distinguish_them() -> None:
-    names = [entry.name for entry in changed_pairs(diff(Report.load("h200"), published("b200")))]
-    assert names[:2] == ["e4m3, e5m2 → f32", "e4m3 × e5m2, e5m2 × e4m3 → f32"]
-    kinds = changed_pairs(diff(Report.load("h200"), published("rtx5090")))
-    offered = [(entry.name, entry.fields[0][2]) for entry in kinds if entry.name.startswith("e4m3, ")]
-    assert len(set(offered)) == len(offered)
-    assert {b for _, b in offered} >= {"mma.sync", "mma.sync kind::f8f6f4"}
-
-
 exact = st.builds(Finding, value=st.integers(0, 40), bound=st.just("exact"))
 at_least = st.builds(Finding, value=st.integers(0, 40), bound=st.just("at_least"))
 several = st.lists(st.integers(0, 40), min_size=2).map(
@@ -223,14 +214,10 @@ def test_operator_holds_where_it_holds_of_every_member(finding: Finding, operato
     ("finding", "feature", "operator", "wanted", "expected"),
     [
         ({"value": None, "bound": "exact"}, "alignment_bits", ">=", 1000, True),
-        ({"value": None, "bound": "exact"}, "add_alignment_bits", ">=", 1000, True),
         ({"value": None, "bound": "exact"}, "min_exponent", "<=", -1000, True),
         ({"value": None, "bound": "exact"}, "overflow", "==", "none", True),
-        ({"value": "RZ", "bound": "exact"}, "result_rounding", "==", "RZ", True),
         ({"value": "RZ", "bound": "exact"}, "result_rounding", "!=", "RNE", True),
         ({"value": "RZ", "bound": "exact"}, "result_rounding", ">=", 3, False),
-        ({"value": 13, "bound": "exact"}, "effective_bits", "==", "RZ", False),
-        ({"value": "a", "bound": "undetermined", "candidates": ("a", "b")}, "overflow", "!=", "c", True),
         ({"value": "a", "bound": "undetermined", "candidates": ("a", "b")}, "overflow", "==", "a", False),
         (
             {"value": 24, "bound": "undetermined", "candidates": (22, "at least 24")},
@@ -240,7 +227,6 @@ def test_operator_holds_where_it_holds_of_every_member(finding: Finding, operato
             True,
         ),
         ({"value": 32, "bound": "undetermined"}, "products_per_sum", "==", 32, False),
-        ({"value": 32, "bound": "undetermined"}, "products_per_sum", ">=", 0, False),
     ],
 )
 def test_words_and_special_values(

@@ -141,8 +141,3 @@ def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.Mon
     assert str(told.value) == sentence
     monkeypatch.setattr(processor, "architecture", lambda: "riscv64")
     assert processor.explain_missing_instructions() == "accprobe knows no dot product of a processor of riscv64"
-
-
-def test_what_is_about_gpus_takes_no_processor() -> None:
-    with pytest.raises(DeviceError, match="this command needs a GPU, and cpu is none"):
-        open_device("cpu", of_gpus=True)

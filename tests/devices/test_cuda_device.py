@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,27 +50,6 @@ def test_gpu_that_is_not_here(told: list[object], count: int, known: str) -> Non
     told[:] = count, ""
     with pytest.raises(DeviceError, match=f"there is no cuda:7; this machine has {known}"):
         open_device("cuda:7")
-
-
-class FakeDriver:
-    """Results as libcuda does."""
-
-    def __init__(self, error: int = 0) -> None:
-        self.error = error
-
-    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802 -- a name of CUDA
-        handle._obj.value = index
-        return 0
-
-    def cuDeviceGetUuid_v2(self, found: Any, handle: Any) -> int:  # noqa: N802 -- a name of CUDA
-        found[:] = range(handle.value, handle.value + 16)
-        return self.error
-
-
-def test_uuid_is_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_library", FakeDriver)
-    assert driver.uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert driver.uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
 
 
 def small_integers(random: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> tuple[Bits, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from accprobe import emulate
-from accprobe.errors import AccprobeError, ReportError, UnknownName
+from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa import architectures
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import catalog, parse
@@ -140,20 +139,14 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
     [
         ({"a": np.ones((2, 32), np.float32)}, AccprobeError, "`a` has type float32; expected float8_e4m3fn .e4m3., or"),
         ({"b": np.ones((33, 2), E4M3)}, AccprobeError, r"`a` has shape \[2, 32\] and `b` \[33, 2\]; expected"),
-        ({"a": np.ones(32, E4M3)}, AccprobeError, "expected .M, K."),
         ({"c": np.ones((3, 2), np.float32)}, AccprobeError, r"`c` has shape \[3, 2\]; expected \[2, 2\]"),
         ({"c": np.ones((2, 2))}, AccprobeError, "`c` has type float64; expected float32"),
         ({"a": None}, AccprobeError, "an operand is a NoneType"),
         ({"promote_every": 48}, AccprobeError, "promote_every=48: give a positive multiple of 32, the K of wgmma.m64n8k32"),
-        ({"promote_every": 0}, AccprobeError, "promote_every=0: give a positive multiple of 32"),
         ({"like": "h200"}, UnknownName, "'h200' names no instruction"),
         ({"like": None}, UnknownName, "like=None is not a string; give a report and an instruction, such as QGMMA"),
-        ({"promote_every": "128"}, AccprobeError, "promote_every='128' is not an integer: give a multiple of 32"),
-        ({"like": "h201:wgmma.m64n8k32.f32.e4m3.e4m3"}, ReportError, "did you mean h200"),
         ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of 'avx512.m1n16k2.*; did you"),
         ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "needs metadata, which emulation does not support"),
-        ({"like": "h200::QGMMA"}, UnknownName, "accprobe has no model of 'h200::"),
-        ({"like": "sim:h100:wgmma.m64"}, UnknownName, "wgmma.m64"),
         ({**BYTES, "like": "h200:wgmma.m64n8k32.s32.s8.s8", "promote_every": 32}, AccprobeError, "integers are never promoted"),
     ],
 )  # fmt: skip
@@ -189,13 +182,6 @@ def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch:
 
 
 ONES = np.ones((2, 64), E4M3), np.ones((64, 2), E4M3)
-
-
-def test_a_file_with_a_colon_in_its_name(tmp_path: Path) -> None:
-    row = ROWS["wgmma.m64n8k32.f32.e4m3.e4m3"]
-    alone = load_with_evidence("h200").with_claims([row], sweeps=())
-    alone.save(tmp_path / "a:b.json")
-    assert emulate.predict(f"{tmp_path}/a:b.json:{row.name}", *ONES).tolist() == [[64, 64], [64, 64]]
 
 
 def test_an_unmeasured_n_uses_the_nearest_with_a_note() -> None:

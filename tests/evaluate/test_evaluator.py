@@ -190,12 +190,6 @@ def test_a_sum_cannot_split_a_group_that_is_scaled_at_once(groups: list[range]) 
         DotModel(chain(groups, SIXTEEN_AT_ONCE))
 
 
-def test_alignment_bits_leave_room_for_scaled_groups() -> None:
-    assert fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=40))
-    with pytest.raises(AccprobeError, match="takes 0 to 40"):
-        fused(NVFP4, replace(SIXTEEN_AT_ONCE, alignment_bits=41))
-
-
 @pytest.mark.parametrize("arithmetic", [ONE_TERM_A_PRODUCT, SIXTEEN_AT_ONCE])
 def test_compiled_code_has_no_block_scales(arithmetic: FloatArithmetic) -> None:
     with pytest.raises(AccprobeError, match=r"no GPU evaluator"):

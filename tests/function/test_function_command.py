@@ -12,7 +12,7 @@ from commands import assert_refused, invoke
 from marks import only_on_a_gpu
 
 import accprobe
-from accprobe.cli.function import disassemble_unit, measure_at_once
+from accprobe.cli.function import measure_at_once
 from accprobe.function.units import SCALAR_UNITS
 
 run = partial(invoke, "function", "--device", "cpu", columns=200)
@@ -69,14 +69,6 @@ def test_a_callable_is_named_on_every_operand(name: str, dtype: str, computes: s
     assert found.exit_code == 0, found.output
     assert " ".join(found.stdout.split()).startswith(f"confirmed: {name} {dtype}: {computes}; largest error ")
     assert " ulp; all 65,536 operands compared, 0 differ" in " ".join(found.stdout.split())
-
-
-def test_a_conversion_of_another_gpu_is_disassembled() -> None:
-    pytest.importorskip("cuda.core")
-    (unit,) = (each for each in SCALAR_UNITS if each.name == "cvt.rn.satfinite.e2m1x2.f32")
-    assert (unit.exists_on("sm_90a"), unit.exists_on("sm_120a")) == (False, True)
-    row = disassemble_unit(unit)
-    assert (row.status, row.opcodes[0]) == ("skipped", "F2FP.SATFINITE.E2M1.F32.PACK_AB_MERGE_C")
 
 
 def test_a_defect_in_one_unit_costs_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,6 @@ _F32 = FORMATS["f32"]
 
 PLANTS = {
     "128 segments": reciprocal(PlantedTable(*RECIPROCAL, segments=128, bias=2023)),
-    "64 segments, another bias": reciprocal(PlantedTable(*RECIPROCAL, segments=64, bias=-700)),
-    "256 segments": reciprocal(PlantedTable(*RECIPROCAL, segments=256)),
     "an exact square": reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="exact")),
     "two tables": inverse_root(
         PlantedTable(*INVERSE_ROOT, segments=64, unit=40, bias=1 << 14),

@@ -130,20 +130,6 @@ def test_structures_of_the_same_bits_are_one_class(name: str) -> None:
     assert name != "butterfly" or by_name["reduction_order"].value == name
 
 
-@pytest.mark.parametrize("count", [2, 64])
-@pytest.mark.parametrize("order", ["forward", "butterfly"])
-def test_lanes_are_named_and_are_not_slices(count: int, order: str) -> None:
-    lanes = [Chain(lane, 1024, (0,), count) for lane in range(count)]
-    by_name = findings_of(reordered(lanes, nested("forward", count) if order == "forward" else nested("butterfly", count)))
-    how = " as a butterfly" if order == "butterfly" and count > 2 else ""
-    assert by_name["order"].value == f"{count} lanes (lane = k mod {count}), added in f32{how}: chain of [acc 1]"
-    assert by_name["order"].note.startswith(f"{count} lanes (lane = k mod {count}) or split-K {count} of interleaved slices")
-    assert (by_name["split_k"].value, by_name["split_k"].bound) == (1, "equivalent")
-    assert count in by_name["split_k"].candidates
-    assert by_name["promote_every"].value is None
-    assert "slice_sizes" not in by_name
-
-
 def test_a_product_that_two_chunks_share_is_named() -> None:
     by_name = findings_of(forward([Chain(0, 256, (0,)), Chain(256, 512, (0,)), Chain(511, 768, (0,))]))
     assert by_name["promote_every"].value == 256
@@ -162,17 +148,6 @@ def test_undetermined_findings_have_the_surviving_values() -> None:
     assert (by_name["partial_format"].bound, by_name["partial_format"].candidates) == ("undetermined", ("bf16", "f32", "f16"))
     assert by_name["alignment_rounding"].bound == "undetermined"
     assert {by_name["alignment_rounding"].value, "floor", "ceiling"} <= set(by_name["alignment_rounding"].candidates)
-
-
-def test_a_size_of_chunks_is_undetermined_if_another_border_survives() -> None:
-    outcome = outcome_of(replace(HOPPER, m=16, n=16, k=64, promote_every=32))
-    plan = outcome.main.plan
-    assert plan is not None
-    assert findings(outcome)["promote_every"] == Finding(32, "equivalent", (32, None))
-    outcome.main.surviving = [each for each in alternative_plans(outcome.spec, plan) if each.property == "slice_sizes"]
-    by_name = findings(outcome)
-    assert (by_name["promote_every"].value, by_name["promote_every"].bound) == (32, "undetermined")
-    assert "slice_sizes" not in by_name
 
 
 def test_a_faulty_output_is_named_and_not_confirmed() -> None:

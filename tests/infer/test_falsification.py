@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from inferred import CONVERTED, F16, FP8, INT8, KNOWN, S32, TWO_SUMS, found
+from inferred import CONVERTED, F16, FP8, KNOWN, S32, TWO_SUMS, found
 from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
@@ -63,15 +63,6 @@ def test_a_survivor_explains_all_that_was_asked() -> None:
     d = evaluate(survivor.model, FP8, operands) ^ np.uint32(1)
     asked = [LogEntry(operands, d, 0)]
     assert "overflow" not in [alternative.field for alternative in falsification(FP8, KNOWN[FP8], asked).surviving]
-
-
-@pytest.mark.parametrize("overflow", ["wrap", "saturate"])
-def test_the_other_integer_rule_is_contradicted(overflow: str) -> None:
-    model = DotModel(chain([range(32)], IntegerArithmetic(S32, overflow)))
-    tried = {(alternative.field, alternative.value) for alternative in alternatives(model, found(model))}
-    assert ("overflow", "saturate" if overflow == "wrap" else "wrap") in tried
-    survivors = falsification(INT8, model).surviving
-    assert not [alternative for alternative in survivors if alternative.field == "overflow"]
 
 
 def test_effective_bits_are_as_uncertain_as_what_they_rest_on() -> None:

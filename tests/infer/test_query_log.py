@@ -12,7 +12,6 @@ from inferred import FP8, KNOWN
 from outside import Unit
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.left_out import NO_EFFECT, left_out
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -22,7 +21,7 @@ from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.survey.row import checked, instability, settle
 from accprobe.verify.onehot import misplaced, one_hot
-from accprobe.verify.outcome import Queries, Verification
+from accprobe.verify.outcome import Verification
 
 MODEL = KNOWN[FP8]
 
@@ -114,24 +113,6 @@ def test_results_of_a_self_test_count_as_all_others() -> None:
     assert log.dots > len(one_hot(FP8).request)
 
 
-def test_results_of_what_is_left_out_count_as_all_others() -> None:
-    """Metadata without a meaning do not: a device answers them as it pleases."""
-    inst, wrong = parse("mma.sp.m16n8k32.f32.f16.f16.f32"), 5
-    (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
-    assert model is not None
-
-    def spoil(d: Bits, **_: object) -> Bits:
-        return np.where(np.arange(len(d)) < wrong, d ^ np.uint32(1 << 30), d)
-
-    log = QueryLog(Tiled(inst, model, spoil), inst)
-    assert left_out(log).value == NO_EFFECT
-    queries = sum(count for size, count in log.sizes.items() if size > 400)
-    assert log.contradictions(model).count == wrong * queries // 2
-    (first, *_) = log.contradictions(model).sample
-    assert first.exchange.metadata
-    assert evaluate(model, inst.stored, log.dense(first.exchange).request(inst.stored)) == int(first.expected, 16)
-
-
 def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() -> None:
     """A device that is wrong with some metadata, of the self-test here, is wrong each time."""
     inst = parse("mma.sp.m16n8k32.f32.f16.f16.f32")
@@ -149,14 +130,6 @@ def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() ->
     assert wrong.count
     log.localize_fault(wrong.sample[:3])
     assert not log.unstable
-
-
-def test_queries_have_all_sizes() -> None:
-    log, done = surveyed(Tiled(FP8, MODEL))
-    assert {size % 8 for size in log.sizes if size > 200} == set(range(8))
-    assert {1, 2, 3, 5, 7, 1024, 1025, 2039} <= set(log.sizes)
-    assert done.queries == Queries(sum(log.sizes.values()), 1, max(log.sizes))
-    assert max(log.sizes) > 6720
 
 
 @pytest.mark.parametrize("wrong", [lambda n: n % 8 == 1, lambda n: n > 50_000, lambda n: n == 1])

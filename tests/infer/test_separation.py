@@ -14,23 +14,20 @@ from plants import Plant, float_models, instruction, pairwise
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.characterise import characterise
 from accprobe.infer.distinguishing import Search
-from accprobe.infer.falsification import FEW, MANY, Falsification, falsify
+from accprobe.infer.falsification import MANY, Falsification, falsify
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import (
-    Addend,
     AlignmentRounding,
     Arithmetic,
     DotModel,
     FloatArithmetic,
     FusedSum,
     Product,
-    Rounding,
     chain,
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
@@ -120,37 +117,6 @@ def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
     assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
 
 
-def test_a_rounding_of_small_results_alone() -> None:
-    """Sums that are aligned to 8 bits round to 23 where results are subnormal, and nowhere else."""
-    inst = instruction(16, "f32", "tf32", "tf32", "f32")
-    down = FloatArithmetic(FORMATS["f32"], 23, "RD", 8)
-
-    def model_with(rounding: Rounding) -> DotModel:
-        """With that rounding in the second of four sums."""
-        root = FusedSum((Addend(), *map(Product, range(4))), down)
-        for i in range(1, 4):
-            mode = replace(down, result_rounding=rounding if i == 1 else "RD")
-            root = FusedSum((root, *map(Product, range(4 * i, 4 * i + 4))), mode)
-        return DotModel(root)
-
-    model = model_with("RD")
-    assert separating(Search(inst, model), model_with("RNE"), ["result_rounding"], MANY) is not None
-
-
-def test_two_terms_that_are_lost_below_the_lowest_alignment() -> None:
-    """Of two terms that are cut away from zero nothing is left but the sign, and that only where all else underflows."""
-    inst = instruction(16, "f32", "bf16", "bf16", "f32")
-    exact = FloatArithmetic(FORMATS["f32"], 18, "RZ", None, "away", "normalised product", subnormal_results="flushed")
-    add = FloatArithmetic(FORMATS["f32"], 23, "RNE", None, zero_sign="ieee")
-
-    def model_with(summing: FloatArithmetic) -> DotModel:
-        sums = [FusedSum((Product(i), Product(i + 8)), summing) for i in range(8)]
-        return DotModel(pairwise(sums, add), "flushed", "flushed")
-
-    aligned = model_with(replace(exact, alignment_bits=38, min_exponent=-127))
-    assert separating(Search(inst, model_with(exact)), aligned, ["min_exponent"], FEW) is not None
-
-
 def test_the_same_function_has_no_such_operands() -> None:
     """Products of e4m3 end nine bits above the cut: no exponent of theirs can show."""
     inst = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
@@ -195,26 +161,3 @@ def test_c_leads_in_some() -> None:
     floors = [alternative.value for alternative in surviving if alternative.field == "min_exponent"]
     assert None in floors
     assert -114 not in floors
-
-
-@pytest.mark.parametrize(
-    "changes", [{"zero_terms": "aligned"}, {"product_exponent": "normalised product"}], ids=lambda x: next(iter(x))
-)
-def test_terms_meet_in_the_last_sum_more_often(changes: dict[str, str]) -> None:
-    """Of 64 sums one after another, what the first ones lose is rounded away by those after them."""
-    inst = instruction(64, "f32", "e4m3", "e4m3", "f32")
-    model = DotModel(chain([[k] for k in range(64)], FloatArithmetic(F32, 5, "RZ", 20), "last"))
-    alternative = model.with_arithmetic(lambda sums: replace(sums, **changes))  # type: ignore[arg-type]  # fields by name
-    assert separating(Search(inst, model), alternative, list(changes), 1024) is not None
-
-
-@pytest.mark.slow
-def test_the_pool_is_large_enough_for_what_rows_leave_open() -> None:
-    """A sum that keeps 4 bits of its terms, and more of its result, shows most of its rules in one of hundreds alone."""
-    inst = instruction(8, "f32", "e4m3", "e4m3", "f32")
-    sums = FloatArithmetic(F32, 17, "RZ", 4, "sticky", min_exponent=-127, overflow="largest", nan=0x7FC00000)
-    truth = DotModel(chain([range(8)], sums))
-    found = characterise(SimulatedDevice({inst: truth}), inst).model
-    assert found is not None
-    fresh = draw_every_kind(inst, np.random.default_rng(7), 500)
-    np.testing.assert_array_equal(evaluate(found, inst, fresh), evaluate(truth, inst, fresh))

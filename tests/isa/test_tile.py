@@ -39,7 +39,6 @@ EVERY = slice(None)
     [
         (DENSE, [(3, 5)], "row 3, column 5"),
         (DENSE, [(3, EVERY)], "row 3"),
-        (DENSE, [(3, 0), (3, 7)], "row 3"),
         (DENSE, [(EVERY, 2)], "column 2"),
         (DENSE, [(2, 4), (2, 5), (10, 4), (10, 5)], "warp 0, lane 10"),
         (DENSE, [(r, c) for r in range(8) for c in range(1, 8, 2)], "warp 0, register 1"),
@@ -48,7 +47,6 @@ EVERY = slice(None)
         (WIDE, [(slice(16, 32), EVERY)], "warp 1"),
         (WIDE, [(EVERY, slice(128, 256))], "half of the columns 1 or all else"),
         (DENSE, [(EVERY, EVERY)], ""),
-        (DENSE, [(0, 0), (15, 7)], ""),
         (DENSE, [], ""),
     ],
 )

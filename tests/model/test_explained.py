@@ -111,13 +111,3 @@ def test_candidates_for_products_scaled_at_once(inst: Instruction) -> None:
         except AccprobeError:
             continue
     assert explaining == ([4, 8, 16] if left == (4, 8, 16) else [None, 2, 4, 8, 16])
-
-
-def test_the_report_lists_the_candidates() -> None:
-    rows = {row.name: row.findings for row in published("b200").instructions}
-    of_e5m2 = rows["tcgen05.m128n16k32.kind::f8f6f4.f32.e5m2.e5m2"]["alignment_bits"]
-    assert (of_e5m2.value, of_e5m2.bound, of_e5m2.candidates) == (25, "undetermined", (23, 24, 25))
-    of_nvfp4 = rows["tcgen05.m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3"]
-    assert (of_nvfp4["scaled_products"].bound, of_nvfp4["scaled_products"].candidates) == ("undetermined", (4, 8, 16))
-    assert of_nvfp4["alignment_bits"].candidates == ("at least 21",)
-    assert rows["mma.sync.m16n8k16.f32.bf16.bf16.f32"]["alignment_bits"].bound == "exact"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from inferred import FP8, KNOWN, found
+from inferred import FP8, KNOWN
 from pydantic import TypeAdapter
 
 from accprobe.evaluate.cuda import source
-from accprobe.infer.distinguishing import target
-from accprobe.infer.neighbours import alternatives
 from accprobe.isa.formats import Format
-from accprobe.model.fields import FEATURES, fields_of, finding_names, title
-from accprobe.model.notation import DotModelField, dot_json, table_of
+from accprobe.model.fields import FEATURES, fields_of
+from accprobe.model.notation import DotModelField, dot_json
 from accprobe.model.record import Field, Numbers, Words
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic
 
@@ -50,40 +48,6 @@ def test_the_default_word_is_first_and_has_code_zero() -> None:
         if isinstance(field.values, Words):
             assert getattr(defaults, name) == field.words[0]
             assert field.values.code(field.words[0]) == 0
-
-
-@dataclass(frozen=True)
-class Toy(FloatArithmetic):
-    """Sums that may do something twice."""
-
-    toy_steps: Literal["once", "twice"] = "once"
-
-
-TOY = Field(
-    "toy steps",
-    "how often it is done",
-    "It is done another number of times.",
-    of_adds=True,
-    values=Words(("once", "twice")),
-    place="overflow",
-)
-
-
-def test_a_new_record_appears_in_everything_derived(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new field and its record are written, read, reported, varied in alternatives and passed to compiled code."""
-    monkeypatch.setitem(FEATURES, "toy_steps", TOY)
-    model = KNOWN[FP8].with_arithmetic(lambda has: Toy(**vars(has)))
-    assert title("add_toy_steps") == "toy steps (separate add)"
-    assert {"toy_steps", "add_toy_steps"} <= set(finding_names())
-    assert table_of(Toy).model_json_schema()["properties"]["toy_steps"]["enum"] == ["once", "twice"]
-    twice = model.with_arithmetic(lambda has: replace(has, toy_steps="twice"))  # type: ignore[call-arg]  # a field of this test
-    assert dot_json(twice)["arithmetics"][0]["toy_steps"] == "twice"  # type: ignore[index]  # JSON
-    (alternative,) = (
-        alternative for alternative in alternatives(model, found(model)) if alternative.changes == (("toy_steps", "twice"),)
-    )
-    assert alternative.model == twice
-    assert target(model, twice, "toy_steps", narrow=True).place == "overflow"
-    assert "ToySteps toy_steps = ToySteps::twice;" in source._rules(0, twice.root.arithmetic)
 
 
 def test_tacit_fields_are_written_only_at_unusual_values() -> None:

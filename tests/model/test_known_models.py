@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hardware_vectors import VECTORS, Recorded, compare, find_vectors, needs_vectors, published_models
 
-from accprobe.evaluate.evaluator import evaluate
-from accprobe.isa.instructions import catalog, parse
+from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, chip, known_models
 from accprobe.model.tree import Arithmetic
-from accprobe.operands.request import Request
 from accprobe.report.names import named_models
 from accprobe.sass.lowering import is_ordinary
 
@@ -68,31 +65,3 @@ def test_sparse_instructions_add_the_stored_products() -> None:
     sparse = {inst: dense[replace(inst.stored, name="")] for inst in measured if inst.sparse}
     assert len(sparse) > 100
     assert all(measured[inst] == measured[same] for inst, same in sparse.items())
-
-
-@pytest.mark.parametrize("name", ["a100", "h100", "b200"])
-def test_volta_instruction_is_multiply_adds_elsewhere(name: str) -> None:
-    """Products join one after another in f32, C by an add of its own, each rounded to nearest: as numpy's float64 has it."""
-    inst = parse("mma.sync.m8n8k4.f32.f16.f16.f32")
-    known = known_models(name)[inst]
-    assert known.lowering.matrix == ()
-    assert known.model.order == "[[[[0-1] 2] 3] c]"
-    a, b = np.random.default_rng(0).standard_normal((2, 200, 4)).astype(np.float16)
-    c = np.random.default_rng(1).standard_normal(200).astype(np.float32)
-    total = (a[:, 0].astype(np.float64) * b[:, 0]).astype(np.float32)
-    for k in (1, 2, 3):
-        total = (a[:, k].astype(np.float64) * b[:, k] + total).astype(np.float32)
-    request = Request(a.view(np.uint16), b.view(np.uint16), c.view(np.uint32))
-    np.testing.assert_array_equal(evaluate(known.model, inst, request), (total + c).view(np.uint32))
-
-
-def test_volta_instruction_with_f16_results_is_converted_last() -> None:
-    inst = parse("mma.sync.m8n8k4.f16.f16.f16.f16")
-    known = known_models("h100")[inst]
-    assert known.model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
-    a, b = np.random.default_rng(0).standard_normal((2, 2000, 4)).astype(np.float16).astype(np.float64)
-    c = np.random.default_rng(1).standard_normal(2000).astype(np.float16)
-    first, second = ((a[:, k] * b[:, k] + a[:, k + 1] * b[:, k + 1]).astype(np.float32) for k in (0, 2))
-    expected = (c.astype(np.float32) + first + second).astype(np.float16)
-    request = Request(a.astype(np.float16).view(np.uint16), b.astype(np.float16).view(np.uint16), c.view(np.uint16))
-    np.testing.assert_array_equal(evaluate(known.model, inst, request), expected.view(np.uint16))

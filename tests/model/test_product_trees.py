@@ -9,12 +9,11 @@ import pytest
 from numpy.typing import NDArray
 from planted_models import model_of
 from planted_plans import NAMED, drawn
-from product_rows import product_model, step
+from product_rows import step
 
-from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
 from accprobe.isa.instructions import parse
-from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, in_chunks, nested, restricted
+from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, nested, restricted
 from accprobe.model.tree import IntegerArithmetic
 
 EIGHT = tuple(range(8))
@@ -30,11 +29,8 @@ def test_k_of_a_chain_in_order() -> None:
 @pytest.mark.parametrize(
     ("order", "parts", "spelled_out"),
     [
-        ("forward", 1, 0),
         ("forward", 4, (((0, 1), 2), 3)),
         ("backward", 4, (((3, 2), 1), 0)),
-        ("tree", 4, ((0, 1), (2, 3))),
-        ("tree", 5, (((0, 1), (2, 3)), 4)),
         ("tree", 7, (((0, 1), (2, 3)), ((4, 5), 6))),
         ("unordered", 3, ((0, 1), 2)),
     ],
@@ -49,18 +45,6 @@ def test_parts_are_added_in_their_order_however_many() -> None:
     assert folded(nested("backward", 3), parts, "({}+{})".format) == "((2+1)+0)"
     assert folded((0, (1, 2), 3), parts, "({}+{})".format) == "((0+(1+2))+3)"
     assert folded(nested("forward", 10**5), range(10**5), max) == 10**5 - 1
-
-
-def test_chunks() -> None:
-    assert in_chunks(range(8, 24), 16, EIGHT, addition()) == Chain(8, 24, EIGHT)
-    even = in_chunks(range(40), 16, EIGHT, addition())
-    assert even == Merged((Chain(0, 16, EIGHT), Chain(16, 32, EIGHT), Chain(32, 40, EIGHT)), "forward", addition())
-
-
-def test_a_pattern_is_whole_sums() -> None:
-    model = product_model(64)
-    with pytest.raises(AccprobeError, match="a pattern of 8 products does not fill sums of 32"):
-        ProductModel(model.a, model.b, 64, model.step, Chain(0, 64, EIGHT), model.result)
 
 
 def test_chains_of_an_instruction() -> None:

@@ -219,16 +219,6 @@ def test_philox_is_the_published_one() -> None:
 
 
 @needs_compiler
-def test_gpus_draw_the_kinds_of_the_cpu_anew_for_each_batch() -> None:
-    for inst in (parse(FP8), parse(INTEGERS["u8 s8"])):
-        assert list(drawing.recipes(inst)) == list(kinds(inst))
-        for kind in kinds(inst):
-            one, other = on_gpu(kind, inst), on_gpu(kind, inst, batch=1)
-            assert not np.array_equal(one.a, other.a)
-            assert not np.array_equal(one.c, other.c)
-
-
-@needs_compiler
 def test_pairs_are_all_pairs() -> None:
     drawn = of_lines(drawing.pairs(5), parse(FP8), np.indices((drawing.CODES, drawing.CODES), np.uint32).reshape(2, -1))
     assert len(set(zip(drawn.a[:, 5].tolist(), drawn.b[:, 5].tolist(), strict=True))) == 1 << 16

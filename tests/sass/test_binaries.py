@@ -197,29 +197,6 @@ def test_a_damaged_cubin_in_a_wheel_costs_one_sentence(cubins: dict[str, bytes],
     assert unread.startswith("x.whl: x/liby.so, sm_90 cannot be read: nvdisasm failed: ")
 
 
-def test_files_come_one_after_another_and_leave_nothing(cubins: dict[str, bytes], tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
-        for name in "ab":
-            wheel.writestr(f"{name}.so", fatbin(cubins))
-    (tmp_path / "unpacked").mkdir()
-    files = find([tmp_path / "x.whl"], tmp_path / "unpacked")
-    for _ in range(2):
-        found = next(files)
-        assert [path.stat().st_size for path in (tmp_path / "unpacked").iterdir()] == [len(fatbin(cubins))]
-        found.discard()
-        assert list((tmp_path / "unpacked").iterdir()) == []
-
-
-def test_members_of_two_wheels_wait_side_by_side(tmp_path: Path) -> None:
-    contents = [fatbin({"sm_89": letter * 64}) for letter in (b"a", b"b")]
-    wheels = [tmp_path / "a.whl", tmp_path / "b.whl"]
-    for path, content in zip(wheels, contents, strict=True):
-        with zipfile.ZipFile(path, "w") as wheel:
-            wheel.writestr("x.so", content)
-    files = [piece.file for found in find(wheels, tmp_path) for piece in found.pieces]
-    assert [file.read_bytes() for file in files] == contents
-
-
 def test_architecture_that_the_disassembler_does_not_know(cubins: dict[str, bytes], tmp_path: Path) -> None:
     """The others of the file are read all the same; alone it is an error."""
     unknown = bytearray(cubins["sm_90a"])

@@ -7,12 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from compiled import needs, only, text, triton_dot
+from compiled import needs, only, text
 from marks import some
 
 from accprobe.build import compiler, toolchain
 from accprobe.isa.instructions import parse as instruction
-from accprobe.sass import promotion
 from accprobe.sass.flow import Flow
 from accprobe.sass.reading import Function
 
@@ -71,12 +70,6 @@ def test_blocks_are_those_of_nvdisasm(target: str) -> None:
     check(compiler.compile(instruction("mma.sync.m16n8k8.f32.f16.f16.f32"), target).path)
 
 
-@pytest.mark.slow
-def test_blocks_of_triton_are_those_of_nvdisasm(tmp_path: Path) -> None:
-    (tmp_path / "x.cubin").write_bytes(triton_dot(90, 4, None, True)["cubin"])
-    check(tmp_path / "x.cubin")
-
-
 def flow_of(*lines: str) -> Flow:
     return Flow(text(*lines))
 
@@ -92,22 +85,3 @@ def test_jump_with_a_condition_may_be_passed() -> None:
         flow = flow_of(jump, "NOP", ".L_1:", "EXIT")
         assert set(flow.blocks[0].successors) == {1, 2}, jump
     assert flow_of("BRA `(.L_1)", "NOP", ".L_1:", "EXIT").blocks[0].successors == (2,)
-
-
-def test_ways_that_no_sum_takes_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tile of 64 registers is live through 300 blocks, of which none touches it: what is merged does not grow with them."""
-    joined = 0
-    join = promotion._join
-
-    def counted(a: promotion.Partial | None, b: promotion.Partial | None) -> promotion.Partial | None:
-        nonlocal joined
-        joined += 1
-        return join(a, b)
-
-    monkeypatch.setattr(promotion, "_join", counted)
-    group = "QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24, UPT"
-    branches = [row for i in range(300) for row in (f"@P0 BRA `(.L_{i})", "MOV R2, R3", f".L_{i}:")]
-    added = [f"FADD R{96 + i}, R{24 + i}, R{96 + i}" for i in range(64)]
-    (chain,) = promotion.chains(text(".L_x:", group, *branches, *added, "@!P1 BRA `(.L_x)", "EXIT"))
-    assert (chain.verdict, chain.by) == ("unknown", "FADD")
-    assert joined < 300 * 64

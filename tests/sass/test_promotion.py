@@ -77,25 +77,11 @@ BODIES = {
         "for (int j = 0; j < n; j++) { for (int k = 0; k < 8; k++) multiply(part, a + k, b + k, k > 0); " + ADD + "}",
         ("promoted", 8, 8),
     ),
-    "scaled when it is added": (
-        "for (int j = 0; j < n; j++) { for (int k = 0; k < 2; k++) multiply(part, a + k, b, k > 0);"
-        "for (int i = 0; i < 4; i++) total[i] += in[j] * part[i]; }",
-        ("promoted", 2, 2),
-    ),
     "an interval known at run time": (
         "for (int j = 0, c = 0; j < n; j++) { multiply(part, a + j, b + j, c > 0); if (++c == every) { c = 0; " + ADD + "} }",
         ("unknown", 1, UNBOUNDED),
     ),
-    "a loop inside": (
-        "for (int j = 0; j < n; j++) { multiply(part, a, b, 0);"
-        "for (int k = 0; k < every; k++) multiply(part, a + k, b + k, 1); " + ADD + "}",
-        ("unknown", 1, UNBOUNDED),
-    ),
     "never": ("for (int j = 0; j < n; j++) multiply(part, a + j, b + j, 1); " + ADD, ("never", 1, UNBOUNDED)),
-    "a bias at the end": (
-        "for (int j = 0; j < n; j++) multiply(part, a + j, b + j, 1); for (int i = 0; i < 4; i++) total[i] = part[i] + in[i];",
-        ("never", 1, UNBOUNDED),
-    ),
     "rescaled in the loop": (
         "for (int j = 0; j < n; j++) { for (int i = 0; i < 4; i++) part[i] *= in[j]; multiply(part, a + j, b + j, 1); } " + ADD,
         ("never", 1, UNBOUNDED),

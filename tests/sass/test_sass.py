@@ -154,12 +154,6 @@ def test_the_hash_of_a_function_is_of_its_text_alone() -> None:
         assert hash_of(other) != hash_of(PARTED)
 
 
-def test_functions_without_matrix_opcodes_need_no_lines() -> None:
-    text = PARTED + ".text.constant:\n        /*0000*/                   HFMA2.MMA R7, -RZ, RZ, 0, 5.9604644775390625e-08 ;\n"
-    one, two = reading.parse(text.splitlines(keepends=True), matrix=True)
-    assert (len(one.lines), two.name, two.lines) == (9, "constant", ())
-
-
 @pytest.mark.usefixtures("_tools")
 def test_large_cubins_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     names = "abc"

@@ -165,17 +165,6 @@ def test_other_orders_are_found(
     assert {(x.alignment_bits, x.scaled_products) for x in sums if isinstance(x, FloatArithmetic)} == {(bits, at_once)}
 
 
-@pytest.mark.slow
-def test_bits_below_what_a_block_spans_stand_for_a_floor() -> None:
-    """No product of one block has bits below 25: with a bit more and a floor one higher, sums are the same."""
-    row = row_of(Scaled(NARROW, with_c_last(NARROW, 25, None)), NARROW)
-    assert (row.status, row.reason) == ("confirmed", "")
-    bits, floor = row.findings["alignment_bits"], row.findings["min_exponent"]
-    assert (bits.value, bits.bound) == (25, "at_least")
-    assert floor.bound == "undetermined"
-    assert -139 in floor.candidates
-
-
 def test_a_sparse_a_has_block_scales_too() -> None:
     """The model is one of the stored products, half of each block."""
     row = row_of(Scaled(SPARSE, fused(SPARSE.stored, 35, 16)), SPARSE)

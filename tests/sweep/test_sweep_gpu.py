@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
-from accprobe.errors import DeviceError
 from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
@@ -79,14 +78,3 @@ def test_a_planted_kernel_is_measured_bit_for_bit(monkeypatch: pytest.MonkeyPatc
     assert masks.unnoticed(found.changed) == 10
     assert (found.tflops, found.registers, found.spills) == (1.5, 80, 0)
     assert found.errors[0] < found.errors[12] < found.errors[23]
-
-
-def test_errors_of_a_launch_are_sentences() -> None:
-    bench = Bench()
-    bench._arrays.device = "cuda:0"
-    bench._torch = type("Torch", (), {"cuda": type("Cuda", (), {"device": staticmethod(lambda _: nullcontext())})})
-    with (
-        pytest.raises(DeviceError, match=r"^cuda:0 failed: two lines of it$"),
-        GpuBench._guard(bench, "failed"),
-    ):
-        raise RuntimeError("two lines\n  of it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, step
 from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans
 from accprobe.trace.mapping import Mapped
-from accprobe.trace.plans import PLANS, OutOfTime, PlanCache, RecordedProduct, RegionPlans, infer, mismatches
-from accprobe.trace.products import _recorded_product, _scale_of, cause_of_plans, cause_of_products
+from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans, infer, mismatches
+from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall
 from accprobe.trace.sides import KeptCalls, OriginSide
@@ -86,18 +86,6 @@ def added(a: Any, w: Any, bias: Any, result: Any, batch: int) -> OriginSide:
     return OriginSide((operation,), (call,), made, KeptCalls(RecordedTrace([]), (), {}.get, Mapped("batch", batch)))
 
 
-def test_a_search_that_ran_out_of_time_is_not_repeated_and_its_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b, _ = drawn(F32)
-    product = RecordedProduct(
-        Spec(M, N, K, F32, F32, F32), a.view(np.uint32), b.view(np.uint32), np.zeros((M, N), np.uint32), "cpu"
-    )
-    cache = PlanCache()
-    for seconds in (-1, -2):
-        monkeypatch.setattr(plans, "MOST_SECONDS", seconds)
-        with pytest.raises(OutOfTime, match="no plan is found in -1 s"):
-            cache.of("q_proj", product)
-
-
 @dataclass
 class PlantedCall(RecordedCall):
     """A call of aten._scaled_mm whose bits are planted."""
@@ -135,19 +123,6 @@ def scaled(plan: Planted, batch: int) -> OriginSide:
     values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), str(x.tensor.dtype)) for x in (*operands, *call.results)]
     operation = TracedOperation(0, "aten._scaled_mm.default", "", "forward", tuple(values[:4]), (values[4],))
     return OriginSide((operation,), (call,), call.results[0], KeptCalls(RecordedTrace([]), (), {}.get, Mapped("batch", batch)))
-
-
-@pytest.mark.parametrize(
-    ("shapes", "found"),
-    [
-        (((), ()), "tensor"),
-        (((8, 1), (1, 4)), "row"),
-        (((8, 2), (2, 4)), None),
-        (((8, 1), (1, 4), (4,)), None),
-    ],
-)
-def test_scales_of_blocks_and_a_bias_are_not_modelled(shapes: Sequence[tuple[int, ...]], found: str | None) -> None:
-    assert _scale_of([torch.ones(shape) for shape in shapes], torch.ones(8, 16), torch.ones(16, 4)) == found
 
 
 def test_a_product_of_another_machine_is_not_probed_on_this_one() -> None:
