@@ -14,7 +14,7 @@ from pathlib import Path
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest, unreadable
 from accprobe.infer.findings import Finding
-from accprobe.report.columns import Scalar, field_names, record
+from accprobe.report.columns import SCALARS, Scalar, field_names
 from accprobe.report.names import claims_meant, suggest_names
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.words import value
@@ -108,12 +108,12 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
 
 def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
-    plain = record(claim)
-    if requirement.field == "computes" and not claim.holds:
-        yield f"{plain['computes'] or NO_VALUE}, {claim.status}: {claim.reason}"
-        return
-    if requirement.field in plain:
-        yield from filter(None, [_plain_failure(plain[requirement.field], requirement)])
+    if requirement.field in SCALARS:
+        plain = SCALARS[requirement.field](claim)
+        if requirement.field == "computes" and not claim.holds:
+            yield f"{plain or NO_VALUE}, {claim.status}: {claim.reason}"
+        else:
+            yield from filter(None, [_plain_failure(plain, requirement)])
         return
     found: dict[str, list[str]] = {}
     for part in claim.parts:
@@ -126,7 +126,7 @@ def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
 
 
 def _plain_failure(plain: Scalar, requirement: Requirement) -> str:
-    known = Span(plain, plain) if isinstance(plain, int | float) and not isinstance(plain, bool) else str(plain)
+    known = Span(plain, plain) if isinstance(plain, int | float) else str(plain)
     is_so = plain is not None and holds((known,), requirement.operator, requirement.wanted)
     return "" if is_so else NO_VALUE if plain is None else str(plain)
 

@@ -1,9 +1,7 @@
-"""JSON and comma-separated values for other programs."""
+"""JSON for other programs."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -20,7 +18,6 @@ from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.instruction import Verified
 from accprobe.render.subjects.sass import demangled
-from accprobe.report.columns import records
 from accprobe.report.report import AnyClaim, Report, Tool
 from accprobe.report.text import written
 from accprobe.sass.promotion import UNBOUNDED, Chain
@@ -29,15 +26,6 @@ from accprobe.verify.outcome import Verification
 JsonObject = dict[str, Any]
 
 _VERIFICATION = TypeAdapter(Verification)
-
-
-def comma_separated(report: Report) -> str:
-    """Return a header and a line for each row (RFC 4180, lines end in a line feed); unknown values are empty."""
-    rows, text = list(records(report)), io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(key for row in rows for key in row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _document(kind: str, schema: int, **data: Any) -> str:

@@ -87,7 +87,7 @@ REFUSED = [
     ("explain --a missing.npy --b b.npy d.npy", "there is no file missing.npy"),
     ("sass", "FILE|DIR... is missing; for example: accprobe sass "),
     ("sass absent.cubin", "there is no file absent.cubin"),
-    ("show h200 -o x.txt", TEXT.format(".html, .md, .csv or .json")),
+    ("show h200 -o x.txt", TEXT.format(".html, .md or .json")),
 ]
 
 REFUSED_SWEEPS = [

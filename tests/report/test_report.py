@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from commands import invoke
-from fakes import SPARSE, fake_report, float_row, report_data, with_value
+from fakes import fake_report, float_row, report_data, with_value
 from golden import REPORT_FILE, schema
 
 from accprobe.errors import ReportError
 from accprobe.report import recorded
-from accprobe.report.columns import field_names, meaning_of, records
+from accprobe.report.columns import field_names, meaning_of
 from accprobe.report.evidence import load_with_evidence, split
 from accprobe.report.report import Report
 
@@ -209,45 +206,6 @@ def test_a_broken_file_is_named_with_the_reason(path: Path, content: bytes, reas
     with pytest.raises(ReportError) as error:
         load_with_evidence(path)
     assert str(error.value).startswith(reason)
-
-
-REPORT = Report.load("h200")
-ONE = "wgmma.m64n8k32.f32.e4m3.e4m3"
-
-
-@pytest.fixture(scope="module")
-def flat() -> list[dict[str, Any]]:
-    return list(records(REPORT))
-
-
-@pytest.mark.parametrize("name", ["h200", "products-h200", "functions-h200"])
-def test_csv_has_every_row_and_the_same_values(name: str) -> None:
-    result = invoke("show", name, "--format", "csv")
-    assert (result.exit_code, result.stderr) == (0, "")
-    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in records(Report.load(name))]
-    assert list(csv.DictReader(io.StringIO(result.stdout))) == expected
-
-
-def test_columns_are_scalars_and_the_same_for_every_report(flat: list[dict[str, Any]]) -> None:
-    assert {tuple(row) for row in flat} == {tuple(next(records(fake_report())))}
-    assert all(isinstance(value, int | float | str | None) for row in flat for value in row.values())
-    assert {name for row in REPORT.measured for name in row.findings} <= set(flat[0])
-
-
-def test_values_are_those_of_the_report(flat: list[dict[str, Any]]) -> None:
-    row = next(row for row in flat if row["name"] == ONE)
-    assert (row["device"], row["architecture"], row["driver"]) == ("NVIDIA H200", "sm_90a", REPORT.environment["driver"])
-    assert (row["family"], row["k"], row["a"], row["ran_as"]) == ("wgmma", 32, "e4m3", "QGMMA")
-    assert (row["effective_bits"], row["effective_bits_bound"], row["effective_bits_candidates"]) == (13, "exact", None)
-    assert (row["overflow_bound"], row["overflow_candidates"]) == ("undetermined", "infinity | largest")
-    assert (row["compared"], row["mismatches"]) == (1_003_274, 0)
-
-
-def test_exact_sums_differ_from_unknown_ones(flat: list[dict[str, Any]]) -> None:
-    exact = next(row for row in flat if row["name"] == "mma.sync.m8n8k4.f64.f64.f64.f64")
-    skipped = next(records(fake_report({"name": SPARSE, "status": "skipped", "reason": "no probe"})))
-    assert (exact["alignment_bits"], exact["alignment_bits_bound"]) == (None, "exact")
-    assert (skipped["alignment_bits"], skipped["alignment_bits_bound"]) == (None, None)
 
 
 def test_every_field_has_a_description() -> None:
