@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,14 +31,6 @@ class ErrorBound(NamedTuple):
     least: float = 0.0
 
 
-# Sources of error: chains, scales, parts rounded before they are added, additions of parts, rounding of the result.
-Loss = Literal["sums", "scales", "partial sums", "additions", "result"]
-
-
-# A loss, and the bound including it.
-_Stage = tuple[Loss, ErrorBound]
-
-
 # The bound of a sum without products.
 NO_SUM = ErrorBound(0.0, 0.0, 0)
 
@@ -48,18 +40,8 @@ def worst_error(model: ProductModel) -> float | None:
 
     Ignores results below the normal range, subnormal operands and overflow.
     """
-    stages = _stages(model)
-    return stages[-1][1].error if stages else None
-
-
-def error_shares(model: ProductModel) -> dict[Loss, float]:
-    """Return the parts of `worst_error` by loss, along the worst parts of the tree."""
-    found: dict[Loss, float] = {}
-    before = 0.0
-    for loss, bound in _stages(model):
-        found[loss] = found.get(loss, 0.0) + bound.error - before
-        before = bound.error
-    return found
+    bound = _bound(model)
+    return None if bound is None else bound.error
 
 
 # Covers the rounding errors of the bound itself, which is computed in float64.
@@ -71,10 +53,10 @@ def worst_case(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None 
 
     It is infinite where a sum may overflow, an operand is not finite, or the model implies no bound.
     """
-    stages = _stages(model)
-    if not stages or model.step.subnormal_operands != "kept":
+    bound_of_sum = _bound(model)
+    if bound_of_sum is None or model.step.subnormal_operands != "kept":
         return np.full((len(a), len(b)), np.inf)
-    result, most = stages[-1][1], min(map(_largest, _formats(model)))
+    result, most = bound_of_sum, min(map(_largest, _formats(model)))
     x, y = (_raised(fmt, rounded_words(fmt, words, model.operand_rounding)) for fmt, words in ((model.a, a), (model.b, b)))
     with np.errstate(all="ignore"):
         sums = largest = x @ y.T
@@ -105,16 +87,15 @@ def by_k(model: ProductModel, scales: Floats) -> Floats:
     return found
 
 
-def _stages(model: ProductModel) -> list[_Stage]:
-    """Return the losses in order; [] if the model implies no bound."""
+def _bound(model: ProductModel) -> ErrorBound | None:
+    """Return the bound of a result; None if the model implies none."""
     sums = [node.arithmetic for node in model.step.root.nodes()]
     if not all(map(_is_bounded, sums)):
-        return []
-    stages = _Bounds(model).stages(model.tree)
+        return None
+    bound = _Bounds(model).of(model.tree)
     if model.scales is not None and not model.scales.inside:
-        stages.append(("scales", _scaled(stages[-1][1])))
-    rounded = _rounded(stages[-1][1], model.result.mantissa_bits, model.result_rounding, model.result)
-    return [*stages, ("result", rounded)]
+        bound = _scaled(bound)
+    return _rounded(bound, model.result.mantissa_bits, model.result_rounding, model.result)
 
 
 def _formats(model: ProductModel) -> Iterator[tuple[Format, int]]:
@@ -142,20 +123,15 @@ class _Bounds:
         self._product_bits = model.a.mantissa_bits + model.b.mantissa_bits + 1
         self._of_chain = cache(self._steps)
 
-    def stages(self, node: Node) -> list[_Stage]:
-        """Yield the losses along the worst parts; the last one has the bound of the node's sum."""
+    def of(self, node: Node) -> ErrorBound:
         if isinstance(node, Chain):
-            return self._chain(node)
-        ways = [self.stages(part) for part in node.parts]
+            sums = self._of_chain(-(-len(node.ks()) // self._model.step.products))
+            return _scaled(sums) if self._model.scales_inside else sums
+        parts = [self.of(part) for part in node.parts]
         if node.kept is not None:
             fmt = node.kept
-            ways = [[*way, ("partial sums", _rounded(way[-1][1], fmt.mantissa_bits, "RNE", fmt))] for way in ways]
-        bound = folded(node.nested, [way[-1][1] for way in ways], lambda x, y: _added([x, y], node.arithmetic))
-        return [*max(ways, key=lambda way: way[-1][1].error), ("additions", bound)]
-
-    def _chain(self, chain: Chain) -> list[_Stage]:
-        sums = self._of_chain(-(-len(chain.ks()) // self._model.step.products))
-        return [("sums", sums), ("scales", _scaled(sums))] if self._model.scales_inside else [("sums", sums)]
+            parts = [_rounded(part, fmt.mantissa_bits, "RNE", fmt) for part in parts]
+        return folded(node.nested, parts, lambda x, y: _added([x, y], node.arithmetic))
 
     def _steps(self, steps: int) -> ErrorBound:
         bound = NO_SUM

@@ -41,7 +41,7 @@ class ProductSetting:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on", "error bound")
+NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on")
 """Labels of lines that only the report has."""
 
 

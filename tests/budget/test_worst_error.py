@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from product_rows import product_model, step
 
 from accprobe.budget.errors import exact_product
-from accprobe.budget.worst_error import error_shares, worst_case, worst_error
+from accprobe.budget.worst_error import worst_case, worst_error
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, ProductModel, Scales, multiply_add
@@ -179,16 +179,6 @@ def test_worst_case_operands_approach_the_bound(promote: int | None, chunk: int)
     assert 0.7 * bound < relative_error(model, *cut_off(1024, chunk)) <= bound
 
 
-def test_each_loss_has_its_share() -> None:
-    model = product_model(k=64, a="f32", out="bf16", slices=4, kept="f16", of=multiply_add(), scales=Scales("row"))
-    shares = error_shares(model)
-    assert list(shares) == ["sums", "partial sums", "additions", "scales", "result"]
-    expected = [16 * 2.0**-24, 2.0**-11, 3 * 2.0**-24, 2 * 2.0**-24, 2.0**-8]
-    assert list(shares.values()) == pytest.approx(expected, rel=1e-3)
-    inside = error_shares(product_model(k=64, a="f32", promote=16, of=multiply_add(), scales=Scales("1x128")))
-    assert list(inside) == ["sums", "scales", "additions", "result"]
-
-
 @pytest.mark.parametrize(
     "sums",
     [
@@ -199,4 +189,3 @@ def test_each_loss_has_its_share() -> None:
 )
 def test_no_bound_is_given_if_none_follows(sums: DotModel) -> None:
     assert worst_error(product_model(of=sums)) is None
-    assert error_shares(product_model(of=sums)) == {}

@@ -1,4 +1,4 @@
-"""Products in words: findings with their bounds, the error bound of verified plans, and no markup from a report."""
+"""Products in words: findings with their bounds, and no markup from a report."""
 
 import json
 from typing import Any
@@ -99,43 +99,3 @@ def test_what_is_wrong_comes_first() -> None:
     page, told = page_of(product_report(*OF_A)), in_markdown(report_blocks(product_report(*OF_A)))
     assert page.index("DROPPED PRODUCTS") < page.index('id="products"')
     assert told.index("DROPPED PRODUCTS") < told.index("accumulation order")
-
-
-def bound(data: Row) -> str:
-    return said(data).get("error bound", "")
-
-
-def surviving(*alternatives: str) -> Row:
-    data = product_data()
-    data["regions"][0]["alternatives"]["surviving"] = list(alternatives)
-    return data
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (product_data(), "1.3e-1 of sum |a·b| (without overflow and subnormals)"),
-        (product_data(product_model(promote=128)), "1.6e-2 of sum |a·b| ("),
-        (
-            product_data(product_model(slices=4, kept="bf16")),
-            "3.7e-2 of sum |a·b|, 89 % from the fused sums, 11 % from rounding",
-        ),
-        (surviving("product_exponent: normalised operands"), "1.3e-1 of sum |a·b| ("),
-    ],
-)
-def test_error_bound(data: Row, words: str) -> None:
-    assert bound(data).startswith(words)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [suggested(), dropped(), surviving("alignment_bits: 14"), product_data(product_model(k=1 << 14)), two_regions()],
-    ids=["suggested", "k is dropped", "an alternative survives", "as large as the sum", "regions have their own"],
-)
-def test_no_error_bound_without_a_verified_plan(data: Row) -> None:
-    assert bound(data) == ""
-
-
-@pytest.mark.parametrize("number", [1.0, 0.016113, 6.1e-4, 9.99e-5, 0.3])
-def test_bound_is_never_rounded_down(number: float) -> None:
-    assert number <= float(products.rounded_up(number)) <= 1.11 * number

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import ceil, floor, log10
 
-from accprobe.budget.worst_error import Loss, error_shares
 from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, ScaleOf
@@ -35,7 +33,6 @@ from accprobe.report.words import (
     is_misplaced,
     miscounted,
     misscaled,
-    percent,
     plan_words,
     so_many,
     status_counts,
@@ -55,20 +52,6 @@ OF_SOME_OUTPUTS = "The findings are verified for the outputs of the plans shown,
 """The proviso of a row that is not confirmed, though nothing contradicts its plans."""
 
 NOT_COMPARED = "The findings are not verified: no fresh outputs were compared."
-
-SAME_BOUND = "product_exponent:"
-"""Start of the alternatives that have the same error bound."""
-
-LOSSES: dict[Loss, str] = {
-    "sums": "the fused sums",
-    "scales": "the scales",
-    "partial sums": "rounding partial sums",
-    "additions": "adding partial sums",
-    "result": "rounding the result",
-}
-
-LEAST_SHARE = 0.01
-"""Smaller shares of the error bound are not printed."""
 
 
 ProductLine = tuple[str, Phrase]
@@ -213,8 +196,6 @@ def lines(row: ProductRow) -> Iterator[ProductLine]:
         yield "verified", Phrase(done, "bad" if wrong else "good" if row.holds else "")
     if row.verification and (kinds := row.verification.kinds):
         yield "tested on", Phrase(", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
-    if len(row.regions) == 1 and (words := bound_words(row, row.regions[0])):
-        yield "error bound", Phrase(words)
 
 
 def _steps(record: CompositeRecord) -> str:
@@ -229,8 +210,7 @@ def _steps(record: CompositeRecord) -> str:
 def plans(row: ProductRow) -> Iterator[tuple[RegionRecord, list[ProductLine]]]:
     """Yield the plan of each region where there are several."""
     for region in row.regions if len(row.regions) > 1 else ():
-        words = bound_words(row, region)
-        yield region, [*plan_lines(row, region), *([("error bound", Phrase(words))] if words else [])]
+        yield region, list(plan_lines(row, region))
 
 
 def _of_all_outputs(row: ProductRow, first: RegionRecord) -> Iterator[ProductLine]:
@@ -370,28 +350,3 @@ def _verified(row: ProductRow) -> Iterator[str]:
         yield f"{count - len(surviving):,} of {count:,} alternative plans contradicted"
         if surviving:
             yield f"surviving: {', '.join(surviving)}"
-
-
-def bound_words(row: ProductRow, region: RegionRecord) -> str:
-    """Return the error bound of a verified plan and its sources; "" where none follows."""
-    once = region.findings.get("each_product_once")
-    surviving = region.alternatives.surviving if region.alternatives else ("",)
-    verified = row.holds and all(alternative.startswith(SAME_BOUND) for alternative in surviving)
-    if region.model is None or row.composite or not verified or once is None or once.value != "yes":
-        return ""
-    shares = error_shares(region.model)
-    bound = sum(shares.values())
-    if not 0 < bound < 1:
-        return ""
-    largest = sorted((loss for loss in LOSSES if shares.get(loss, 0) >= LEAST_SHARE * bound), key=lambda loss: -shares[loss])
-    names = LOSSES | ({"sums": "the additions"} if row.is_reduction else {})
-    sources = [f"{percent(shares[loss] / bound)} from {names[loss]}" for loss in largest] if len(largest) > 1 else []
-    scaled = " with its scales" if row.scale else ""
-    terms = "|x|" if row.is_reduction else "|a·b|"
-    return ", ".join([f"{rounded_up(bound)} of sum {terms}{scaled}", *sources]) + " (without overflow and subnormals)"
-
-
-def rounded_up(number: float) -> str:
-    """Return two digits, no smaller than the number: "6.2e-4" of 0.00061."""
-    digit = 10.0 ** (floor(log10(number)) - 1)
-    return f"{ceil(number / digit) * digit:.1e}".replace("e-0", "e-")
