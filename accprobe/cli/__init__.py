@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from accprobe.cli.streams import OutputLost, end_with_sigpipe
 from accprobe.cli.sweep import sweep_command
 from accprobe.cli.trace import trace_command
 from accprobe.cli.verify import verify_command
-from accprobe.errors import AccprobeError, did_you_mean
+from accprobe.errors import AccprobeError
 
 
 class _Main(Commands):
@@ -42,7 +41,7 @@ class _Main(Commands):
                 finally:
                     sys.stdout.flush()
         except click.ClickException as e:
-            _fail(_sentence(e), e.exit_code)
+            _fail(e.format_message(), e.exit_code)
         except (click.Abort, KeyboardInterrupt) as e:
             stop = e.__cause__ if isinstance(e, click.Abort) else e
             if isinstance(stop, TimeLimitReached):
@@ -59,50 +58,6 @@ class _Main(Commands):
         except OSError as e:
             temporary = "" if e.filename else f"; temporary files are in {tempfile.gettempdir()} (set TMPDIR to change it)"
             _fail(f"{e.filename or 'a file'} cannot be read or written: {e.strerror or e}{temporary}", COULD_NOT)
-
-
-def _sentence(error: click.ClickException) -> str:
-    """Return the error in the command line. For a missing or an unexpected argument, add the command's first example."""
-    ctx = error.ctx if isinstance(error, click.UsageError) else None
-    if ctx is None:
-        return error.format_message()
-    if isinstance(error, click.NoSuchOption):
-        known = [each[2:] for param in ctx.command.get_params(ctx) for each in param.opts if each.startswith("--")]
-        advice = did_you_mean(error.option_name.lstrip("-"), known, "--") or f"see `{ctx.command_path} --help`"
-        return f"there is no option {error.option_name}; {advice}"
-    param = error.param if isinstance(error, click.BadParameter) else None
-    named = param.human_readable_name if isinstance(param, click.Argument) else param and param.opts[-1]
-    if param and not isinstance(error, click.MissingParameter):
-        return _wrong_value(f"{named}", param.type, error.message)
-    extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
-    if not (param or extra):
-        return error.format_message()
-    what = f"{named} is missing" if param else f"{extra and extra[1]} is not expected"
-    example = (ctx.command.help or "").rpartition("Example")[2].partition("\n")[2].strip().partition("\n")[0]
-    return f"{what}; for example: {example}"
-
-
-_WRONG = re.compile(r"(?:(?:File|Directory) )?'?(.*?)'? is (?:not (?:one of|in the range|a valid)|a (?:file|directory)\.$)")
-"""Click's messages about a value; the group is the value."""
-
-
-def _wrong_value(named: str, kind: click.ParamType[Any], message: str) -> str:
-    """Return "--jobs is 0; expected a whole number >= 1", or accprobe's own message with the option before it."""
-    of_click = _WRONG.match(message)
-    if of_click is None:
-        return f"{named}: {message}"
-    if isinstance(kind, click.Path):
-        return f"{named} {of_click[1]} is a {'folder; give a file' if kind.file_okay else 'file; give a folder'}"
-    expected = "a whole number >= 1" if " 1<=x<=" in message else "a number"
-    if isinstance(kind, click.types.IntParamType):
-        expected = "a whole number"
-    if isinstance(kind, click.Choice):
-        expected = " or ".join((", ".join(kind.choices[:-1]), kind.choices[-1]))
-    elif isinstance(kind, click.IntRange | click.FloatRange):
-        low = "" if kind.min is None else f" {'>' if kind.min_open else '>='} {kind.min:g}"
-        high = "" if kind.max is None else f" {'<' if kind.max_open else '<='} {kind.max:g}"
-        expected += " and".join(filter(None, (low, high)))
-    return f"{named} is {of_click[1].removesuffix('.0')}; expected {expected}"
 
 
 def _fail(sentence: str, status: int) -> None:

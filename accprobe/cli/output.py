@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from accprobe.errors import AccprobeError, nearest, plain
+from accprobe.errors import AccprobeError, plain
 
 if TYPE_CHECKING:
     from accprobe.render.document import Element
@@ -44,27 +44,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Commands(click.Group):
-    """A group that names the nearest of its commands, and takes an option once unless it is repeatable."""
+    """A group that prints its help on standard error if no command is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(COULD_NOT)
         return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            advice = f"see `{ctx.command_path} --help`" if name == "help" else nearest(name, self.list_commands(ctx))
-            raise click.UsageError(f"there is no command '{name}'; {advice}")
-        found, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
-            inner = click.Context(command, parent=ctx, info_name=found, **command.context_settings)
-            order = command.make_parser(inner).parse_args(list(rest))[2]
-            once = (each for each in order if isinstance(each, click.Option) and not (each.multiple or each.is_flag))
-            if twice := next((each for each in once if order.count(each) > 1), None):
-                raise click.UsageError(f"{twice.opts[-1]} is given twice: give it once")
-        return found, command, rest
 
 
 def count(word: str | int) -> int:

@@ -94,15 +94,15 @@ def test_whole_output_of_one_callable(file: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert shown(result.stdout, file) == [
         "own.py:chain 16x16x64 f32 -> f32  confirmed: one chain, 23 fraction bits, RNE to f32",
-        "device       the CPU, N",
-        "kernels      not recorded; loaded: numpy N",
-        "every k      counted once: 64 of 64",
-        "fused sums   1 product, each rounded to 23 bits first, 23 fraction bits, RNE",
-        "along K      one chain",
-        "everywhere   all 256 outputs by the same plan",
-        "repeatable   yes, 6 pairs of operands, 3 calls each",
-        "verified     1,024 fresh outputs, 0 mismatches; 19 of 19 alternative plans contradicted",
-        f"tested on    160 normal, {', '.join(f'96 {kind}' for kind in DISTRIBUTIONS[1:])}",
+        "device      the CPU, N",
+        "kernels     not recorded; loaded: numpy N",
+        "every k     counted once: 64 of 64",
+        "fused sums  1 product, each rounded to 23 bits first, 23 fraction bits, RNE",
+        "along K     one chain",
+        "everywhere  all 256 outputs by the same plan",
+        "repeatable  yes, 6 pairs of operands, 3 calls each",
+        "verified    1,024 fresh outputs, 0 mismatches; 19 of 19 alternative plans contradicted",
+        f"tested on   160 normal, {', '.join(f'96 {kind}' for kind in DISTRIBUTIONS[1:])}",
     ]
 
 
