@@ -6,8 +6,6 @@ Text from binaries and reports is made safe for a terminal before it is printed 
 from __future__ import annotations
 
 import difflib
-import operator
-import re
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -55,9 +53,6 @@ MOST_MEANT = 3
 MOST_KNOWN = 12
 """Up to how many known names `nearest` lists if none is near."""
 
-ALIKE_ENOUGH = 0.6
-"""Ratio of `difflib` from which names count as near."""
-
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return 'did you mean a, b or c?'; if none is near, 'known are a, b and c', or how many there are.
@@ -70,27 +65,13 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     every = [prefix + each for each in names]
     if len(every) <= MOST_KNOWN:
         return f"known {'is' if len(every) == 1 else 'are'} {_listed(every, 'and')}" if every else "none is known"
-    stems = difflib.get_close_matches(_stem(name), {_stem(each) for each in names}, n=1, cutoff=ALIKE_ENOUGH)
-    some = [each for each in names if _stem(each) in stems] or names
-    return f"there are {len(every)} known ones, such as {', '.join(prefix + each for each in some[:MOST_MEANT])}"
+    return f"there are {len(every)} known ones, such as {', '.join(every[:MOST_MEANT])}"
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return as `nearest`, but "" if none is near."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=MOST_MEANT, cutoff=ALIKE_ENOUGH)
-    parts = [each for each in names if name in _PARTS.split(each) or each in _PARTS.split(name)]
-    one_letter = [each for each in names if len(each) == len(name) > 1 and sum(map(operator.ne, each, name)) == 1]
-    near = [prefix + each for each in dict.fromkeys([*close, *parts, *one_letter])][:MOST_MEANT]
+    near = [prefix + each for each in difflib.get_close_matches(name, list(known), n=MOST_MEANT)]
     return f"did you mean {_listed(near, 'or')}?" if near else ""
-
-
-def _stem(name: str) -> str:
-    return _PARTS.split(name)[0]
-
-
-_PARTS = re.compile(r"\W")
-"""Separators of the parts of a name. A name that is a part of another is near: "zen4" and "cpu-zen4"."""
 
 
 def _listed(names: list[str], last: str) -> str:
