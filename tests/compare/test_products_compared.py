@@ -106,7 +106,6 @@ def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
         (product_data(), "torch:mm: promote_every <= 128", ["none"]),
         (product_data(), "torch:mm e4m3: effective_bits >= 23", ["13"]),
         (dropped(), "*:*: each_product_once == yes", [f"no ({TAIL})"]),
-        (product_data(), "*:*: alternatives_tested >= 27", ["26"]),
         (UNDECIDED, "*:*: split_k == 1", ["1?, candidates: 1 or 4"]),
         (SLICED, "torch:mm: promote_every <= 256", []),
         (SLICED, "torch:mm: promote_every <= 128", ["none or 256"]),
