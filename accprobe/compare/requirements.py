@@ -14,7 +14,7 @@ from pathlib import Path
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest, unreadable
 from accprobe.infer.findings import Finding
-from accprobe.report.columns import SCALARS, Scalar, field_names
+from accprobe.report.columns import CLAIM_FIELDS, Scalar, field_names
 from accprobe.report.names import claims_meant, suggest_names
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.words import value
@@ -108,8 +108,8 @@ def _outcome(report: Report, requirement: Requirement) -> Outcome:
 
 def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
-    if requirement.field in SCALARS:
-        plain = SCALARS[requirement.field](claim)
+    if requirement.field in CLAIM_FIELDS:
+        plain = CLAIM_FIELDS[requirement.field](claim)
         if requirement.field == "computes" and not claim.holds:
             yield f"{plain or NO_VALUE}, {claim.status}: {claim.reason}"
         else:

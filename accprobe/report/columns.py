@@ -12,7 +12,7 @@ from accprobe.report.words import PRODUCT_FINDINGS, ran_as
 
 Scalar = int | float | str | None
 
-SCALARS: dict[str, Callable[[AnyClaim], Scalar]] = {
+CLAIM_FIELDS: dict[str, Callable[[AnyClaim], Scalar]] = {
     "status": lambda claim: claim.status,
     "ran_as": lambda claim: ran_as(claim) or None if isinstance(claim, Row) else None,
     "computes": lambda claim: getattr(claim, "computes", None) or None,
@@ -69,4 +69,4 @@ def meaning_of(name: str) -> str:
 @cache
 def field_names() -> tuple[str, ...]:
     """Return every name that a requirement may use."""
-    return tuple(dict.fromkeys([*SCALARS, *finding_names(), *PRODUCT_FINDINGS]))
+    return tuple(dict.fromkeys([*CLAIM_FIELDS, *finding_names(), *PRODUCT_FINDINGS]))
