@@ -23,7 +23,6 @@ HOMONYMS = {
     "find",
     "main",
     "parse",
-    "record",
     "source",
 }
 """Public names that several folders define. It may only shrink."""
