@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from accprobe.errors import ToolMissing
@@ -22,7 +21,7 @@ from accprobe.gemm.callables.options import FLAGS
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.hooks import ModuleTracker, before_launches, inductor_kernels, profile_call
 from accprobe.trace.mapping import Mapped
-from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation, TraceWriter
+from accprobe.trace.records import NO_FLAGS, RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, copy_operand
 from accprobe.trace.schemas import (
     SCHEMAS,
@@ -45,8 +44,6 @@ FETCH_EVERY = 2048
 
 Keep = Callable[[TracedOperation], bool]
 """Selects operations whose operands are kept; the operation has no hashes and no arguments yet."""
-
-NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass

@@ -12,13 +12,11 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from accprobe.errors import RecordingError, unreadable
 
@@ -37,6 +35,8 @@ UNDEFINED = "undefined"
 """Stands for the hash of a tensor whose bits mean nothing, such as the state that an attention returns."""
 
 Json = dict[str, Any]
+
+NO_FLAGS: Mapping[str, Any] = {}
 
 
 def _printable(text: str) -> str:
@@ -76,24 +76,19 @@ class TensorValue:
         return math.prod(self.shape)
 
 
-def _named(fields: Any) -> Any:
-    """Return the fields of a stored tensor, a list, by their names."""
-    return dict(zip(TensorValue.__slots__, fields, strict=False)) if isinstance(fields, list) else fields
-
-
 def _checked(value: TensorValue) -> TensorValue:
     if len(value.shape) != len(value.strides) or value.size > MOST_SIZE:
         raise ValueError("a tensor has a shape that is too large, or has no strides for it")
     return value
 
 
-_Value = Annotated[TensorValue, BeforeValidator(_named), AfterValidator(_checked)]
+_Value = Annotated[TensorValue, AfterValidator(_checked)]
 _Values = Annotated[tuple[_Value, ...], Field(max_length=MOST_VALUES)]
 
 
 class TracedOperation(NamedTuple):
-    """One operation. phase: forward, backward or optimizer. arguments: those that are not tensors. random: whether it draws
-    random numbers. flags: torch's flags of matrix products when it ran.
+    """One operation; a line of the file lists its fields. phase: forward, backward or optimizer. arguments: those that are not
+    tensors. random: whether it draws random numbers. flags: torch's flags of matrix products when it ran.
     """
 
     number: _Size
@@ -104,7 +99,7 @@ class TracedOperation(NamedTuple):
     outputs: _Values
     arguments: _Text = ""
     random: bool = False
-    flags: Mapping[_Text, bool | int | _Text] = MappingProxyType({})
+    flags: Mapping[_Text, bool | int | _Text] = NO_FLAGS
     kernels: _Texts = ()
 
     @property
@@ -129,37 +124,6 @@ class RecordedTrace:
     stopped: str = ""
     source: str = ""
     lacks: str = ""
-
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
-@lru_cache(1 << 14)
-def _shared_text(name: str, module: str, phase: str, arguments: str, random: bool, flags: tuple[tuple[str, Any], ...]) -> str:
-    """Return the fields of an operation that other operations have too, such as operations of the next step."""
-    stored = {"module": module, "phase": phase, "arguments": arguments, "random": random, "flags": dict(flags)}
-    return _encode({"name": name, **{key: value for key, value in stored.items() if value}})[1:-1]
-
-
-@lru_cache(1 << 12)
-def _layout_text(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> str:
-    return _encode([shape, strides, dtype])[1:-1]
-
-
-def operation_line(operation: TracedOperation) -> str:
-    """Return a line of the file; fields at their default are absent. Fields that most operations share are encoded once."""
-    name, flags = operation.name, tuple(operation.flags.items())
-    shared = _shared_text(name, operation.module, operation.phase, operation.arguments, operation.random, flags)
-    kernels = f',"kernels":{_encode(operation.kernels)}' if operation.kernels else ""
-    inputs, outputs = (",".join([_value_text(x) for x in values]) for values in (operation.inputs, operation.outputs))
-    return f'{{"number":{operation.number},{shared}{kernels},"inputs":[{inputs}],"outputs":[{outputs}]}}\n'
-
-
-def _value_text(value: TensorValue) -> str:
-    text = f'[{value.id},"{value.hash}",{_layout_text(value.shape, value.strides, value.dtype)}'
-    if value.base:
-        return f"{text},{_encode(value.parts)},{_encode(value.base)}]"
-    return f"{text},{_encode(value.parts)}]" if value.parts else f"{text}]"
 
 
 class TraceWriter:
@@ -187,7 +151,7 @@ class TraceWriter:
             if earlier.exists():
                 earlier.replace(earlier.with_name(f"{earlier.name}~"))
         file = path.open("w", encoding="utf-8")
-        file.write(_encode(self._header) + "\n")
+        file.write(json.dumps(self._header) + "\n")
         self._on_open(replaced)
         return file
 
@@ -196,14 +160,14 @@ class TraceWriter:
             if all(each.name == "return" for each in operations):
                 return
             self._file = self._open()
-        self._file.writelines(map(operation_line, operations))
+        self._file.writelines(_OPERATION.dump_json(each, exclude_defaults=True).decode() + "\n" for each in operations)
         self.count += len(operations)
         self._file.flush()
 
     def finish(self, stopped: str = "", complete: bool = True) -> None:
         if self._file is not None:
             end = {"end": self.count, "stopped": stopped, **({} if complete else {"complete": False})}
-            self._file.write(_encode(end) + "\n")
+            self._file.write(json.dumps(end) + "\n")
             self._file.close()
 
 
@@ -220,13 +184,7 @@ class _End(NamedTuple):
     complete: bool = True
 
 
-def _completed(line: Any) -> Any:
-    """Return the fields of an operation with the defaults of those that `operation_line` leaves out."""
-    return {"module": "", "phase": "forward", "flags": {}, **line} if isinstance(line, dict) else line
-
-
-_HEADER, _END = TypeAdapter(_Header), TypeAdapter(_End)
-_OPERATION: TypeAdapter[TracedOperation] = TypeAdapter(Annotated[TracedOperation, BeforeValidator(_completed)])
+_HEADER, _END, _OPERATION = TypeAdapter(_Header), TypeAdapter(_End), TypeAdapter(TracedOperation)
 
 
 def read_trace(folder: Path) -> RecordedTrace:
