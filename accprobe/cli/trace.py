@@ -103,22 +103,15 @@ def record_command(
 
     if output is None:
         raise click.UsageError(f"no folder is given; for example: accprobe trace record -o trace_a {script}")
-    opened: list[bool] = []
-
-    def on_open(replaced: bool) -> None:
-        opened.append(replaced)
-        if replaced:
-            print_message(f"the earlier trace in {output} is kept as {OPERATION_FILE}~")
-
     try:
-        done = record_script(script, arguments, output, save=save, on_open=on_open, **options)
+        done = record_script(script, arguments, output, save=save, **options)
     except KeyboardInterrupt:
-        print_message(f"what ran before is in {output}" if opened else "nothing was recorded before")
+        print_message(f"operations that ran before are in {output}")
         raise
-    if not opened:
+    count = sum(each.name != "return" for each in done.operations)
+    if not count:
         stays = f"; the earlier trace in {output} stays" if (output / OPERATION_FILE).exists() else ""
         raise AccprobeError(f"{script} called no operation of torch: nothing is recorded{stays}")
-    count = sum(each.name != "return" for each in done.operations)
     if options["kernels"] and not any(each.kernels for each in done.operations):
         print_message("no kernel names are recorded: no operation ran on a GPU")
     print_message(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -71,17 +70,6 @@ class _Side:
         self.run, self.mapped = run, mapped
         self._compiled: Callable[..., Any] | None = None
 
-    def _check_arguments(self, function: Callable[..., Any]) -> None:
-        """Raise AccprobeError if the function does not take the keywords of the run."""
-        try:
-            signature(function).bind(**self.run.keywords)
-        except ValueError:  # a function without a signature
-            return
-        except TypeError as e:
-            name = self.run.name.rpartition(":")[2] or "the function"
-            form = f"{name}({', '.join(self.run.keywords)})"
-            raise AccprobeError(f"{name} cannot be called: {e}; write it as {form}, or change the options") from None
-
     def record(self, **options: Any) -> Recorder:
         """Run the side once, recorded. options: see `Recorder`."""
         import torch
@@ -91,7 +79,6 @@ class _Side:
         flags = ((*_find_holder(flag), value) for flag, value in self.run.flags.items())
         with attributes_set(flags), isolate_program(name or "the function", file, lambda: "nothing was compared"):
             function = self._compiled or self.run.load()
-            self._check_arguments(function)
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
                 function = self._compiled = torch.compile(function, backend=self.run.backend)

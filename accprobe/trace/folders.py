@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -50,17 +50,15 @@ def record(
     steps: int | None = None,
     limit: int | None = None,
     kernels: bool = False,
-    on_open: Callable[[bool], None] = lambda replaced: None,
 ) -> Iterator[Recorder]:
     """Record every torch operation that runs inside to a folder.
 
     mapping: the part of each tensor that another run has too, such as "batch=8" (see `accprobe.trace.mapping`).
     save: operations whose operands are saved, by number or by a glob of the module path or name.
     steps, limit: after how many steps or operations the recording ends. kernels: record kernel names, which is slow.
-    on_open: see `TraceWriter`.
     """
     mapped = part_of(mapping) if mapping else None
-    writer = create_writer(Path(folder), mapped, on_open)
+    writer = create_writer(Path(folder), mapped)
 
     def keep(operation: TracedOperation) -> bool:
         return any(matches(each, operation) for each in save)

@@ -12,10 +12,10 @@ from accprobe.trace.records import TensorValue
 
 _FORM = re.compile(
     r"batch=(?P<first>\d{1,6})(:(?P<second>\d{1,6}))?|rows=(?P<rows>\d{1,9})|token=last"
-    r"|shard=((?P<dimension>\d):)?(?P<rank>\d{1,4})/(?P<ranks>\d{1,4})"
+    r"|shard=(?P<rank>\d{1,4})/(?P<ranks>\d{1,4})"
 )
 
-MAPPING_FORMS = "give batch=1:8, rows=16, token=last, shard=RANK/RANKS or shard=DIMENSION:RANK/RANKS"
+MAPPING_FORMS = "give batch=1:8, rows=16, token=last or shard=RANK/RANKS"
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,16 @@ class Mapped:
     - "batch": the first of `size` equal parts of dimension 0.
     - "rows": the first `size` rows of dimension 0.
     - "token": the last place along one dimension, a part for each dimension.
-    - "shard": slice `rank` of `size` equal ones along `dimension`. If that is None, a part for each dimension.
+    - "shard": slice `rank` of `size` equal ones along one dimension, a part for each dimension.
     """
 
     kind: str
     size: int = 1
     rank: int = 0
-    dimension: int | None = None
 
     def __str__(self) -> str:
         if self.kind == "shard":
-            return f"shard={'' if self.dimension is None else f'{self.dimension}:'}{self.rank}/{self.size}"
+            return f"shard={self.rank}/{self.size}"
         return "token=last" if self.kind == "token" else f"{self.kind}={self.size}"
 
     def slices(self, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
@@ -45,7 +44,7 @@ class Mapped:
             if self.kind == "token":
                 start, length = size - 1, 1
             elif self.kind == "shard":
-                length = size // self.size if size % self.size == 0 and self.dimension in (None, dimension) else 0
+                length = size // self.size if size % self.size == 0 else 0
                 start = self.rank * length
             else:
                 start, length = 0, 0 if dimension else self._rows(size)
@@ -79,7 +78,7 @@ def parse_mapping(text: str, forms: str = MAPPING_FORMS) -> tuple[Mapped, Mapped
     if "ranks" in given:
         if given["rank"] >= given["ranks"]:
             raise AccprobeError(f"'{text:.40}' names rank {given['rank']} of {given['ranks']}; the first rank is 0")
-        return Mapped("shard", given["ranks"], given["rank"], given.get("dimension")), WHOLE_RUN
+        return Mapped("shard", given["ranks"], given["rank"]), WHOLE_RUN
     if "first" in given:
         return Mapped("batch", given["first"]), Mapped("batch", given.get("second", given["first"]))
     mapped = Mapped("rows", given["rows"]) if "rows" in given else Mapped("token")

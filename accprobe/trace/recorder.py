@@ -114,7 +114,6 @@ class Recorder:
         is_pure = schema.is_pure
         if not is_pure:
             self._queue.start()  # it may write to a tensor whose bits wait to be hashed
-            self._storages.may_negate |= schema.negates
         if self.paused or (self._is_bounded and self._ended()):
             return schema.call(*arguments, **keywords)
         read, listed = read_arguments(schema, arguments, keywords)
@@ -324,7 +323,7 @@ def _mode_class() -> Any:
     return RecordingMode
 
 
-def create_writer(folder: Path, mapped: Mapped | None, on_open: Callable[[bool], None] = lambda replaced: None) -> TraceWriter:
-    """Return a writer of a trace with the versions of this process. on_open: see `TraceWriter`."""
+def create_writer(folder: Path, mapped: Mapped | None) -> TraceWriter:
+    """Return a writer of a trace with the versions of this process."""
     check_torch()
-    return TraceWriter(folder, str(mapped or ""), torch_versions(), on_open)
+    return TraceWriter(folder, str(mapped or ""), torch_versions())

@@ -10,7 +10,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -129,30 +129,26 @@ class RecordedTrace:
 class TraceWriter:
     """Write a trace line by line, so that a run that crashes leaves what it recorded.
 
-    The file is opened at the first operation; files of an earlier trace then get a "~". on_open: called then with whether there
-    was an earlier trace. A recording without operations leaves the folder as it was.
+    The file is opened at the first operation; files of an earlier trace then get a "~". A recording without operations leaves
+    the folder as it was.
     """
 
-    def __init__(
-        self, folder: Path, part: str, versions: Mapping[str, str], on_open: Callable[[bool], None] = lambda replaced: None
-    ) -> None:
+    def __init__(self, folder: Path, part: str, versions: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
         self.count = 0
-        self._folder, self._on_open = folder, on_open
+        self._folder = folder
         self._header: Json = {"format": FORMAT, "version": VERSION, "part": part, "versions": dict(versions)}
         self._file: TextIO | None = None
 
     def _open(self) -> TextIO:
         path = self._folder / OPERATION_FILE
-        replaced = path.exists()
         for earlier in (path, self._folder / OPERAND_FILE):
             if earlier.exists():
                 earlier.replace(earlier.with_name(f"{earlier.name}~"))
         file = path.open("w", encoding="utf-8")
         file.write(json.dumps(self._header) + "\n")
-        self._on_open(replaced)
         return file
 
     def add(self, operations: Sequence[TracedOperation]) -> None:

@@ -150,14 +150,8 @@ def differing_arguments(x: TracedOperation, y: TracedOperation) -> str:
     """Return "approximate 'none' against 'tanh'", from the names that torch gives the arguments."""
     first, second = named_arguments(x), named_arguments(y)
     names = [name for name in first | second if first.get(name) != second.get(name)]
-    shown = [_against(first.get(name, "default"), second.get(name, "default")) for name in names]
-    return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) or "other arguments"
-
-
-def _against(x: Any, y: Any) -> str:
-    """Return "1e-06 against 1e-05": 7 digits of floats with more than 9, unless both have the same."""
-    short = [f"{each:.7g}" if isinstance(each, float) and float(f"{each:.9g}") != each else repr(each) for each in (x, y)]
-    return " against ".join(short) if short[0] != short[1] else f"{x!r} against {y!r}"
+    shown = (f"{name} {first.get(name, 'default')!r} against {second.get(name, 'default')!r}" for name in names)
+    return ", ".join(shown) or "other arguments"
 
 
 def terms_of(operation: TracedOperation) -> int:

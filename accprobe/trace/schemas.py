@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 _IN_PLACE = ("c10d.allreduce", "c10d.broadcast", "c10d.reduce_.")
 """Collectives that read the tensors to which they write."""
@@ -23,7 +22,7 @@ class Schema:
     tensors, else -1. written: position and name of the arguments that it writes; results: names of the arguments that are only
     written. multiplies: torch's flags of matrix products may matter. dropout: position of the argument `dropout_p`, without
     which an attention is not random. buffers: first arguments that are only written to. is_collective: it returns before its
-    results are there. negates: it makes a view whose bits are negated when they are read.
+    results are there.
     """
 
     function: Any
@@ -39,7 +38,6 @@ class Schema:
     dropout: int | None
     buffers: int
     is_collective: bool
-    negates: bool
 
     def draws(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
         """Return whether a call of these arguments draws random numbers."""
@@ -67,12 +65,11 @@ def _schema(function: Any) -> Schema:
     if name.startswith("c10d.") and arguments:  # their schemas do not say that they write to the first argument
         written = ((0, arguments[0].name),)
     is_view = not written and any(x.alias_info is not None for x in arguments)
-    negates = name.startswith(("aten._neg_view", "aten._conj"))
     return Schema(
         function,
         call=function._op if type(function) is torch._ops.OpOverload else function,
         name=name,
-        is_skipped=(is_view and not negates) or name.startswith(_UNRECORDED),
+        is_skipped=is_view or name.startswith(_UNRECORDED),
         is_pure=not written and not is_view,
         tensors=-1 if is_collective else _leading_tensors([str(x.type) for x in arguments]),
         written=written,
@@ -82,7 +79,6 @@ def _schema(function: Any) -> Schema:
         dropout=next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None),
         buffers=int(name.startswith("c10d.") and not name.startswith(_IN_PLACE)),
         is_collective=is_collective,
-        negates=negates,
     )
 
 
@@ -160,22 +156,13 @@ def read_arguments(
 
 
 def arguments_text(arguments: Listed | None) -> str:
-    """Return arguments as JSON, "" for None. Texts are kept, as JSON is slow and most arguments come again."""
+    """Return arguments as JSON, "" for None."""
     if arguments is None:
         return ""
-    try:
-        key: bytes | str = marshal.dumps(cast("Any", arguments), 2)
-    except ValueError:  # a type or a device of torch
-        key = repr(arguments)
-    text = _TEXTS.get(key)
-    if text is None:
-        if len(_TEXTS) >= MOST_TEXTS:
-            _TEXTS.clear()
-        tensors, others, named = arguments
-        listed = [_TENSOR] * tensors + [_divide(x, [], tensor_class()) for x in others]
-        whole = [listed, {name: _divide(x, [], tensor_class()) for name, x in named.items()}] if named else listed
-        text = _TEXTS[key] = _ENCODER.encode(whole)[:MOST_ARGUMENTS]
-    return text
+    tensors, others, named = arguments
+    listed = [_TENSOR] * tensors + [_divide(x, [], tensor_class()) for x in others]
+    whole = [listed, {name: _divide(x, [], tensor_class()) for name, x in named.items()}] if named else listed
+    return _ENCODER.encode(whole)[:MOST_ARGUMENTS]
 
 
 def _divide(value: Any, tensors: list[Any], tensor: Any) -> Any:
@@ -197,10 +184,5 @@ def _described(value: Any) -> str:
     known = torch.dtype | torch.device | torch.layout | torch.memory_format
     return str(value) if isinstance(value, known) else type(value).__name__
 
-
-_TEXTS: dict[bytes | str, str] = {}
-"""JSON of arguments by their bytes of `marshal`, which makes them faster than `repr`."""
-
-MOST_TEXTS = 1 << 12
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), default=_described)

@@ -18,14 +18,13 @@ from accprobe.trace.records import UNDEFINED, TensorValue
 
 class _Storage:
     """value: the id of its data. is_input: no recorded operation computed it. version: torch's count of writes, None where the
-    next one seen is taken. is_opaque: its bits mean nothing. may_negate: views that negate its bits may exist. base: the value
-    of all its elements.
+    next one seen is taken. is_opaque: its bits mean nothing. base: the value of all its elements.
 
     key, view, layout: of the first view since the last write: offset, shape, strides and type, its value, and its layout.
     views: the values of the other views, by their keys.
     """
 
-    is_input = is_opaque = may_negate = False
+    is_input = is_opaque = False
     version: int | None = None
     base: TensorValue | None = None
     views: dict[Any, TensorValue] = {}  # noqa: RUF012 -- shared by storages without other views, and never written to
@@ -48,8 +47,6 @@ class Storages:
         self._values = count(1)
         self._layouts: dict[Any, MemoryLayout] = {}
         """By offset, shape, strides and type. There are few."""
-        self.may_negate = False
-        """True once a view was made whose bits are negated when they are read."""
         self._same: list[tuple[TensorValue, TensorValue]] = []
         """Values that get the hash of another view."""
         self._parts: list[tuple[TensorValue, list[TensorValue], TensorValue | None]] = []
@@ -75,11 +72,11 @@ class Storages:
                 version = None
             if version != storage.version:
                 self._take_version(storage, version)
-            if (storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj()):
-                found.append(self._negated(tensor, storage, key))
+            if tensor.is_neg() or tensor.is_conj():
+                found.append(self._unread(tensor))
                 continue
             value = storage.view if key == storage.key else storage.views.get(key)
-            found.append(value or self._new_view(tensor, memory, storage, key, tensor))
+            found.append(value or self._new_view(tensor, memory, storage, key))
         return tuple(found)
 
     def result(self, tensor: Any) -> TensorValue:
@@ -91,10 +88,10 @@ class Storages:
             return self._unread(tensor)
         if self._mapped is not None or getattr(memory, self.attribute, None) is not None:
             storage = self._written_storage(tensor, memory)
-            if (storage.may_negate or self.may_negate) and (tensor.is_neg() or tensor.is_conj()):
-                return self._negated(tensor, storage, key)
+            if tensor.is_neg() or tensor.is_conj():
+                return self._unread(tensor)
             known = storage.view if key == storage.key else storage.views.get(key)
-            return known or self._new_view(tensor, memory, storage, key, tensor)
+            return known or self._new_view(tensor, memory, storage, key)
         # New memory without views. Its record is made here, without calls of Python functions.
         layout = self._layouts.get(key) or self._layout(key)
         identity = next(self._values)
@@ -103,23 +100,16 @@ class Storages:
         self._queue.add(value, tensor, layout, memory)
         return value
 
-    def _negated(self, tensor: Any, storage: _Storage, key: Any) -> TensorValue:
-        """Return the value of a view whose bits differ from those in memory: they are negated or conjugated when it is read."""
-        key = (*key, tensor.is_neg(), tensor.is_conj())
-        plain = tensor.resolve_conj().resolve_neg()
-        known = storage.view if key == storage.key else storage.views.get(key)
-        return known or self._new_view(tensor, plain.untyped_storage(), storage, key, plain)
-
-    def _new_view(self, tensor: Any, memory: Any, storage: _Storage, key: Any, plain: Any) -> TensorValue:
-        """Return the value of a view of a storage that was not read yet. plain: a tensor that has its bits in `memory`."""
+    def _new_view(self, tensor: Any, memory: Any, storage: _Storage, key: Any) -> TensorValue:
+        """Return the value of a view of a storage that was not read yet."""
         layout = self._layouts.get(key) or self._layout(key)
         found = TensorValue(storage.value, "", layout.shape, layout.strides, layout.dtype)
         if storage.is_opaque:
             found.hash = UNDEFINED
-        elif layout.is_contiguous and plain is tensor and (same := self._view_of_same_bits(storage, key, layout)):
+        elif layout.is_contiguous and (same := self._view_of_same_bits(storage, key, layout)):
             self._same.append((found, same))
         else:
-            self._queue.add(found, plain, layout, memory)
+            self._queue.add(found, tensor, layout, memory)
         if storage.key is None:
             storage.key, storage.view, storage.layout = key, found, layout
         elif storage.views:
@@ -127,11 +117,11 @@ class Storages:
         else:
             storage.views = {key: found}
         if (storage.is_input or self._mapped is not None) and not storage.is_opaque:
-            self._add_parts(found, tensor, plain, storage)
+            self._add_parts(found, tensor, storage)
         return found
 
     def _unread(self, tensor: Any) -> TensorValue:
-        """Return the value of a sparse or nested tensor, whose bits are not read."""
+        """Return the value of a sparse, nested or conjugated tensor, whose bits are not read."""
         shape = () if tensor.is_nested else tuple(tensor.shape)
         return TensorValue(next(self._values), "", shape, (0,) * len(shape), str(tensor.dtype).removeprefix("torch."))
 
@@ -143,17 +133,17 @@ class Storages:
         """Return the value of a view that has another shape only, so that its bits have the same order."""
         first = storage.layout
         if first is not None and first.is_contiguous and first.kind == layout.kind and storage.key[0] == wanted[0]:
-            return storage.view if len(storage.key) == len(wanted) else None
+            return storage.view
         for key, value in storage.views.items():
-            if key[0] == wanted[0] and len(key) == len(wanted):
+            if key[0] == wanted[0]:
                 other = self._layouts.get(key) or self._layout(key)
                 if other.is_contiguous and other.kind == layout.kind:
                     return value
         return None
 
-    def _add_parts(self, found: TensorValue, tensor: Any, plain: Any, storage: _Storage) -> None:
+    def _add_parts(self, found: TensorValue, tensor: Any, storage: _Storage) -> None:
         """Hash what the other run may have of a tensor: its parts, and of an input the whole storage."""
-        parts = [] if self._mapped is None else [self._hash(_unknown(), part) for part in self._mapped.parts(plain)]
+        parts = [] if self._mapped is None else [self._hash(_unknown(), part) for part in self._mapped.parts(tensor)]
         if storage.is_input:
             if storage.base is None and not _is_whole(tensor):
                 storage.base = self._hash(_unknown(), _whole(tensor))
@@ -202,7 +192,6 @@ class Storages:
     def _new_storage(self, memory: Any) -> _Storage:
         """Return the record of memory that may have views already."""
         storage = _Storage(self, next(self._values), None, None, None)
-        storage.may_negate = True
         setattr(memory, self.attribute, storage)
         return storage
 

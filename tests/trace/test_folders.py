@@ -16,7 +16,7 @@ from planted_plans import FMAS
 import accprobe.trace
 from accprobe.errors import AccprobeError, RecordingError
 from accprobe.trace.folders import compare_folders, record_script
-from accprobe.trace.records import MOST_LINE, read_trace
+from accprobe.trace.records import MOST_LINE, TracedOperation, read_trace
 
 torch = pytest.importorskip("torch")
 
@@ -98,20 +98,26 @@ def test_a_limit_ends_the_recording(tmp_path: Path) -> None:
     assert ([x.packet for x in trace.operations], trace.stopped) == (["aten.mm", "return"], "--limit 1 reached")
 
 
-def edited(**changes: Any) -> Callable[[list[Any]], None]:
-    return lambda lines: lines[1].update(changes)
+def edited(field: str, value: Any) -> Callable[[list[Any]], None]:
+    return lambda lines: lines[1].__setitem__(TracedOperation._fields.index(field), value)
 
+
+def edited_input(field: str, value: Any) -> Callable[[list[Any]], None]:
+    return lambda lines: lines[1][INPUTS][0].__setitem__(field, value)
+
+
+INPUTS, OUTPUTS = (TracedOperation._fields.index(name) for name in ("inputs", "outputs"))
 
 HOSTILE: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "another format": (lambda lines: lines[0].update(format="pickle"), "format: Input should be 'accprobe trace'"),
     "a later version": (lambda lines: lines[0].update(version=99), "of version 1: version: Input should be 1"),
-    "no name": (lambda lines: lines[1].pop("name"), "line 2: name: Field required"),
-    "numbers out of order": (edited(number=7), "operation 0 is missing"),
-    "a long name": (edited(name="x" * 100_000), "name: String should have at most"),
-    "an enormous tensor": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]), "too large"),
-    "a negative size": (lambda lines: lines[1]["inputs"][0].__setitem__(2, [-1, 64]), "greater than or equal to 0"),
-    "no strides": (lambda lines: lines[1]["inputs"][0].__setitem__(3, []), "has no strides for it"),
-    "a tensor of two fields": (lambda lines: lines[1]["inputs"].__setitem__(0, [1, "x"]), "inputs.0.shape: Field required"),
+    "a number alone": (lambda lines: lines.__setitem__(1, [0]), "line 2: 1: Field required"),
+    "numbers out of order": (edited("number", 7), "operation 0 is missing"),
+    "a long name": (edited("name", "x" * 100_000), "1: String should have at most"),
+    "an enormous tensor": (edited_input("shape", [1 << 40, 1 << 40]), "too large"),
+    "a negative size": (edited_input("shape", [-1, 64]), "greater than or equal to 0"),
+    "no strides": (edited_input("strides", []), "has no strides for it"),
+    "a tensor of two fields": (edited("inputs", [{"id": 1, "hash": "x"}]), "4.0.shape: Field required"),
     "an operation too few": (lambda lines: lines.pop(2), "operation 1 is missing"),
     "an end too early": (lambda lines: lines.pop(3), "operation 2 is missing"),
 }
@@ -149,7 +155,8 @@ def test_a_value_that_is_its_own_input_ends(tmp_path: Path) -> None:
     recorded(tmp_path / "b")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for operation in lines[1:3]:
-        operation["inputs"][0][:2] = operation["outputs"][0][:2] = [9, "f" * 32]
+        for values in (operation[INPUTS], operation[OUTPUTS]):
+            values[0].update(id=9, hash="f" * 32)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert not compare_folders(tmp_path / "a", tmp_path / "b").equal
 
@@ -219,7 +226,7 @@ def test_only_functions_of_tensors_are_called_from_a_folder(name: str, tmp_path:
     for folder in "ab":
         path = recorded(tmp_path / folder, save=["*"]) / "trace.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        lines[1]["name"], lines[1]["outputs"][0][1] = name, folder * 32
+        lines[1][1], lines[1][OUTPUTS][0]["hash"] = name, folder * 32
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (origin, *_) = compare_folders(tmp_path / "a", tmp_path / "b").origins
     assert [side.calls for side in origin.sides] == [(), ()]

@@ -20,7 +20,6 @@ PARTS = {
     "rows=4": [(0, 0, 4)],
     "token=last": [(0, 15, 1), (1, 5, 1)],
     "shard=1/2": [(0, 8, 8), (1, 3, 3)],
-    "shard=1:1/2": [(1, 3, 3)],
     "shard=1/4": [(0, 4, 4)],
 }
 """Dimension, start and length of the parts of a tensor [16, 6] of the larger run."""

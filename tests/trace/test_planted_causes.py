@@ -237,7 +237,7 @@ def test_a_weight_that_differs_is_named(change: Callable[[Any], Any], weight: st
         (
             lambda x: x.to("meta"),
             lambda x: x.to("meta"),
-            "not comparable: aten._to_copy gives a sparse, nested or meta tensor",
+            "not comparable: aten._to_copy reads or gives a sparse, nested, conjugated or meta tensor",
         ),
     ],
 )
@@ -325,7 +325,7 @@ def test_a_flag_that_torch_refuses_is_one_sentence(flag: str, sentence: str) -> 
 
 def test_a_function_without_the_argument_is_refused_with_its_form() -> None:
     one = ProgramRun(function=lambda: torch.ones(2), keywords={"dtype": torch.float32})
-    with pytest.raises(AccprobeError, match=r"unexpected keyword argument 'dtype'; write it as the function\(dtype\)"):
+    with pytest.raises(AccprobeError, match=r"raises TypeError: .* unexpected keyword argument 'dtype'; nothing was compared"):
         run_both(one, one)
 
 
