@@ -53,8 +53,6 @@ NVFP4 = "16 k", "scale e4m3 below one scale of the tensor", Sharing(1, 16, eleme
 ALIKE_IN_SIZE = (1, 2)
 # One code of 4 bits that is rounded the other way changes all results of its line.
 AGREEING_CODES = 0.8
-# Codes with a zero point, by their largest.
-ZERO_POINTS = {"u4": 15, "u8": 255}
 
 # Yields the format of the codes, how they are scaled, what shares a scale, and the values in each way.
 Ways = Callable[[Singles], Iterator[tuple[str, str, str, Floats]]]
@@ -119,26 +117,11 @@ def _ways(values: Singles) -> Iterator[tuple[str, str, str, Floats]]:
         for sharing, of in SCALES_OF.items():
             yield name, how, of, quantised_operand(replace(sharing, power_of_two=power), FORMATS[name], values).values()
     yield from _nvfp4(values)
-    for (name, largest), (sharing, of) in product(ZERO_POINTS.items(), SCALES_OF.items()):
-        if sharing.rows == 1:
-            yield name, "with zero points", of, _with_zero_points(values, largest, sharing.ks or values.shape[1])
 
 
 def _nvfp4(values: Singles) -> Iterator[tuple[str, str, str, Floats]]:
     of, how, sharing = NVFP4
     yield "e2m1", how, of, quantised_operand(sharing, FORMATS["e2m1"], values).values()
-
-
-def _with_zero_points(values: Singles, largest: int, ks: int) -> Floats:
-    """Round blocks of ks values to whole steps from the least to the greatest, or zero: codes from 0 to `largest`."""
-    starts, wide = np.arange(0, values.shape[1], ks), values.astype(np.float64)
-    least, greatest = (
-        each.reduceat(wide, starts, axis=1).repeat(ks, axis=1)[:, : wide.shape[1]] for each in (np.minimum, np.maximum)
-    )
-    step = (np.maximum(greatest, 0) - np.minimum(least, 0)) / largest
-    step[step == 0] = 1
-    zero = np.rint(-np.minimum(least, 0) / step)
-    return np.asarray((np.clip(np.rint(wide / step) + zero, 0, largest) - zero) * step)
 
 
 # Fraction bits of parts of f32 numbers, and the pairs of parts that are multiplied, by their number.
