@@ -130,7 +130,6 @@ def _explanation(found: Explanation) -> dict[str, Any]:
         "plans": [{"name": plan.name, "findings": dict(plan.findings)} for plan in found.plans],
         "more": found.more,
         "others_tried": not found.stopped,
-        "instructions": found.instructions,
         "regions": [{"rows": part.rows, "columns": part.columns, **_explanation(part.found)} for part in found.regions],
         "unexplained": [
             {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}

@@ -34,7 +34,6 @@ from accprobe.gemm.known_plans import (
     steps_to_try,
 )
 from accprobe.gemm.operands import Ints
-from accprobe.gemm.plans import instructions_of
 from accprobe.gemm.verification import ElementMismatch, ordered
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel
@@ -133,7 +132,7 @@ class PlanSearch:
                 if all(each.nearly if may_end else each.mismatches * HARDLY_ANY <= each.compared for each in found):
                     found = [replace(each, stopped=not is_last) for each in found]
                     break
-        return [replace(each, instructions=_others(each)) for each in found]
+        return found
 
     def _compared(self, best: _Best, d: Bits) -> Explanation:
         """Compare the best plans of the sample with more elements, and the best of those with all."""
@@ -163,14 +162,6 @@ class PlanSearch:
             ElementMismatch(int(rows[y]), int(x), int(got[y, x]), int(expected[y, x])) for y, x in differ[:MOST_SHOWN]
         )
         return Explanation(d.size, got.size, len(differ), (candidate,), places=places, rows=(rows, expected))
-
-
-def _others(found: Explanation) -> tuple[str, ...]:
-    """Return other instructions with the arithmetic of the first plan."""
-    if not found.plans:
-        return ()
-    plan, model = found.plans[0], found.plans[0].model
-    return tuple(name for name in instructions_of(model.a, model.b, model.step) if name != plan.findings.get("instruction"))
 
 
 def _rows(results: Sequence[Bits], most: int) -> Ints:

@@ -44,8 +44,8 @@ class Explanation:
     """The plans that explain one result.
 
     plans: the first, and others that give the same bits; more: the number of further plans that a sample did not distinguish.
-    compared: of `words`; mismatches: of the compared ones. instructions: others with the arithmetic of the first plan. stopped:
-    the search ended at an arithmetic that explains the result, so some others were not tried. rows: the numbers [R] of the
+    compared: of `words`; mismatches: of the compared ones. stopped: the search ended at an arithmetic that explains the result,
+    so some others were not tried. rows: the numbers [R] of the
     compared rows, and the first plan's results there, [R, N]. regions: parts of the result with another plan, whose words are
     not among the mismatches. unknown: facts about a result that no plan explains.
     """
@@ -56,7 +56,6 @@ class Explanation:
     plans: tuple[Candidate, ...]
     more: int = 0
     places: tuple[ElementMismatch, ...] = ()
-    instructions: tuple[str, ...] = ()
     stopped: bool = False
     rows: tuple[NDArray[np.int64], Bits] | None = field(default=None, compare=False, repr=False)
     regions: tuple[ExplainedRegion, ...] = ()

@@ -67,10 +67,6 @@ def _verdict(name: str, found: Explanation, out: Format) -> Iterator[Element]:
 
 
 def _remarks(found: Explanation, plan: Candidate, out: Format) -> Iterator[Said]:
-    if found.instructions:
-        count = len(found.instructions)
-        have = "1 other instruction has" if count == 1 else f"{count} other instructions have"
-        yield f"{have} the same arithmetic, such as {found.instructions[0]}"
     if found.alike:
         which = "; or ".join(dict.fromkeys(_differing(other, plan) for other in found.plans[1:]))
         further = f"; and {found.more} that a sample does not distinguish" if found.more else ""
