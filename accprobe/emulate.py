@@ -17,27 +17,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from accprobe.composites.steps import compute_composite
 from accprobe.errors import AccprobeError, UnknownName
+from accprobe.evaluate.any_order import on_cpu
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.records import function_words
 from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.callables.arrays import is_tensor, library_of
 from accprobe.gemm.epilogue import recorded_way, with_addend
 from accprobe.gemm.operands import scale_words
+from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained
 from accprobe.report.functions import FunctionRow
 from accprobe.report.names import EXAMPLE, named_claims, named_model, split_row
 from accprobe.report.products import ProductRow
-
-if TYPE_CHECKING:
-    from accprobe.evaluate.cuda.whole import WholeOnGpu
 
 # Products that an error lists.
 ROWS_LISTED = 4
@@ -82,10 +81,8 @@ def predict(
     for array in (a, *(x for x in (b, c) if x is not None)):
         if not hasattr(array, "dtype"):
             raise AccprobeError(f"an operand is a {type(array).__name__}: give arrays of numpy or cupy, or torch tensors")
-    if not isinstance(like, str):
-        raise UnknownName(f"like={like!r:.40} is not a string; give a report and an instruction, {EXAMPLE}")
-    if not like:
-        raise UnknownName(f"like is empty; give a report and an instruction, {EXAMPLE}")
+    if not like or not isinstance(like, str):
+        raise UnknownName(f"like={like!r:.40} names nothing; give a report and an instruction, {EXAMPLE}")
     if type(dim) is not int or dim not in (-2, -1, 0, 1):
         raise AccprobeError(f"dim={dim!s:.40} is not a dimension of a matrix: give -2, -1, 0 or 1")
     options = {"c": c, "scales": scales, "promote_every": promote_every, "dim": None if dim == -1 else dim}
@@ -138,19 +135,9 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, options: Mappin
     shape = (1, x.shape[0]) if x.ndim == 1 else tuple(x.shape[::-1] if first else x.shape)
     name = "all" if x.ndim == 1 else "first" if first else "last"
     near = [row for row in rows if row.options.get("dim") == name]
-    shaped = [row for row in near if (row.n, row.k) == shape]
     typed = [row for row in near if _has_type(x, FORMATS[row.a])]
-    fitting = [row for row in shaped if row in typed]
-    if len(fitting) != 1:
-        along = "" if name == "all" else f" along the {name} dimension"
-        given = f"x {list(x.shape)} {str(x.dtype).removeprefix('torch.')}{along}"
-        of = "of that shape " if shaped else "of that type " if typed else ""
-        listed = (fitting or shaped or typed or near or rows)[:ROWS_LISTED]
-        some = "; ".join(row.title if fitting else f"{row.title} (x {_operand_shape(row)})" for row in listed)
-        if fitting:
-            raise AccprobeError(f"{like} means {len(fitting)} reductions for {given}; add words of one of them: {some}")
-        raise AccprobeError(f"{like} has no reduction for {given}; {of}it has {some}")
-    (row,) = fitting
+    given = f"x {list(x.shape)} {str(x.dtype).removeprefix('torch.')}" + f" along the {name} dimension" * (name != "all")
+    row = _only(like, "reduction", [row for row in typed if (row.n, row.k) == shape], given, typed or near or rows)
     model = _usable_model(like, row)
     words = _patterns(x, FORMATS[row.a], "x")
     words = np.ascontiguousarray(words.T if first else words.reshape(shape))
@@ -170,12 +157,6 @@ def _reduced_shape(d: Bits, k: int, one_value: bool) -> tuple[int, ...]:
     if one_value:
         return ()
     return d.shape if d.shape[1] == k else d.shape[:1]
-
-
-def _operand_shape(row: ProductRow) -> list[int]:
-    """Return the shape of x of a reduction."""
-    by_dim = {"all": [row.k], "first": [row.k, row.n]}
-    return by_dim.get(str(row.options.get("dim")), [row.n, row.k])
 
 
 def _of_function(row: FunctionRow, x: Any) -> Any:
@@ -200,18 +181,16 @@ def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None
     _refuse_unchained(inst, promote_every)
     if remark:
         warnings.warn(remark, stacklevel=3)
-    result = inst.d if promote_every is None else FORMATS["f32"]
     of_a, of_b = _operands(a, b, inst.a, inst.b)
-    shape = of_a.shape[0], of_b.shape[1]
-    start = np.zeros(shape, result.dtype) if c is None else _patterns(c, result, "c")
-    if start.shape != shape:
-        raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
     if inst.bit_op == "xor":  # a xor b = a·(1-b) + (1-a)·b
         of_a, of_b = np.hstack((of_a, of_a ^ 1)), np.vstack((of_b ^ 1, of_b))
-    whole, of_b = chained(inst, model, of_a.shape[1], promote_every), np.ascontiguousarray(of_b.T)
-    evaluate = _evaluator_on_gpu(a) if c is None else None
-    d = evaluate(whole, of_a, of_b, None) if evaluate else product(whole, of_a, of_b, start)
-    return library_of(a).operand("d", d, result)
+    whole = chained(inst, model, of_a.shape[1], promote_every)
+    if c is None:
+        return _evaluate(a, whole, of_a, of_b)
+    start, shape = _patterns(c, whole.result, "c"), (of_a.shape[0], of_b.shape[1])
+    if start.shape != shape:
+        raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
+    return library_of(a).operand("d", product(whole, of_a, np.ascontiguousarray(of_b.T), start), whole.result)
 
 
 def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
@@ -235,34 +214,35 @@ def _of_product(like: str, rows: Sequence[ProductRow], a: Any, b: Any, c: Any, s
     row, model = _fitting_row(like, rows, a, b, scales)
     way = recorded_way(row, c is not None)
     of_a, of_b = _operands(a, b, model.a, model.b)
-    words = None if scales is None else _scale_words(row, scales)
-    of_b = np.ascontiguousarray(of_b.T)
-    if way is not None:
-        of_c = _patterns(c, model.result, "c")
-        try:
-            of_c = np.broadcast_to(of_c, (row.m, row.n))
-        except ValueError:
-            raise AccprobeError(f"`c` has shape {list(of_c.shape)}; expected {[row.m, row.n]} or [{row.n}]") from None
-        return library_of(a).operand("d", with_addend(way, model, of_a, of_b, of_c), model.result)
-    if evaluate := _evaluator_on_gpu(a):
-        return library_of(a).operand("d", evaluate(model, of_a, of_b, words), model.result)
-    return library_of(a).operand("d", product(model, of_a, of_b, scales=words), model.result)
+    if way is None:
+        return _evaluate(a, model, of_a, of_b, None if scales is None else _scale_words(row, scales))
+    of_c = _patterns(c, model.result, "c")
+    try:
+        of_c = np.broadcast_to(of_c, (row.m, row.n))
+    except ValueError:
+        raise AccprobeError(f"`c` has shape {list(of_c.shape)}; expected {[row.m, row.n]} or [{row.n}]") from None
+    d = with_addend(way, model, of_a, np.ascontiguousarray(of_b.T), of_c)
+    return library_of(a).operand("d", d, model.result)
 
 
 def _fitting_row(like: str, rows: Sequence[ProductRow], a: Any, b: Any, scales: ScaleArrays) -> tuple[ProductRow, ProductModel]:
     """Return the only row with the shapes and types of the operands, and its model. Raises AccprobeError."""
     typed = [row for row in rows if _has_type(a, FORMATS[row.a]) and _has_type(b, FORMATS[row.b])]
     fitting = [row for row in typed if (*a.shape, *b.shape) == (row.m, row.k, row.k, row.n) and _fits_scales(row, scales)]
-    fitting = _without_more_options(fitting) or fitting
-    if len(fitting) != 1:
-        given = f"a {list(a.shape)} {a.dtype}, b {list(b.shape)} {b.dtype}, {'scales' if scales else 'no scales'}"
-        some = [row.title for row in fitting or typed or rows]
-        named = "; ".join(some[:ROWS_LISTED]) + f"; and {len(some) - ROWS_LISTED} more" * (len(some) > ROWS_LISTED)
-        if fitting:
-            raise AccprobeError(f"{like} means {len(fitting)} products for {given}; add words of one of them: {named}")
-        raise AccprobeError(f"{like} has no product for {given}; it has {named}")
-    (row,) = fitting
+    given = f"a {list(a.shape)} {a.dtype}, b {list(b.shape)} {b.dtype}, {'scales' if scales else 'no scales'}"
+    row = _only(like, "product", _without_more_options(fitting) or fitting, given, typed or rows)
     return row, _usable_model(like, row)
+
+
+def _only(like: str, kind: str, fitting: Sequence[ProductRow], given: str, others: Sequence[ProductRow]) -> ProductRow:
+    """Return the only row. given: the operands. others: to list if there is none. Raises AccprobeError."""
+    if len(fitting) == 1:
+        return fitting[0]
+    some = [row.title for row in fitting or others]
+    named = "; ".join(some[:ROWS_LISTED]) + f"; and {len(some) - ROWS_LISTED} more" * (len(some) > ROWS_LISTED)
+    if fitting:
+        raise AccprobeError(f"{like} means {len(fitting)} {kind}s for {given}; add words of one of them: {named}")
+    raise AccprobeError(f"{like} has no {kind} for {given}; it has {named}")
 
 
 def _without_more_options(rows: Sequence[ProductRow]) -> list[ProductRow]:
@@ -328,10 +308,7 @@ def _has_type(x: Any, fmt: Format) -> bool:
     return found.type == fmt.dtype.name or found.fmt is fmt or (found.fmt, fmt) == (FORMATS["f32"], FORMATS["tf32"])
 
 
-def _evaluator_on_gpu(x: Any) -> WholeOnGpu | None:
-    """Return the evaluator on the GPU of a tensor; None without cupy, or for an array on the CPU."""
-    if not is_tensor(x) or x.device.type != "cuda":
-        return None
-    from accprobe.evaluate.cuda.whole import on_gpu
-
-    return on_gpu(str(x.device))
+def _evaluate(x: Any, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Any:
+    """Return D of a [M, K] and b [K, N] as an array like x, computed on the GPU of a tensor there."""
+    evaluate = evaluator_of(str(x.device)) if is_tensor(x) else on_cpu
+    return library_of(x).operand("d", evaluate(model, a, np.ascontiguousarray(b.T), scales), model.result)

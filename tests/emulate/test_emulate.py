@@ -144,7 +144,7 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
         ({"a": None}, AccprobeError, "an operand is a NoneType"),
         ({"promote_every": 48}, AccprobeError, "promote_every=48: give a positive multiple of 32, the K of wgmma.m64n8k32"),
         ({"like": "h200"}, UnknownName, "'h200' names no instruction"),
-        ({"like": None}, UnknownName, "like=None is not a string; give a report and an instruction, such as QGMMA"),
+        ({"like": None}, UnknownName, "like=None names nothing; give a report and an instruction, such as QGMMA"),
         ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of 'avx512.m1n16k2.*; did you"),
         ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "needs metadata, which emulation does not support"),
         ({**BYTES, "like": "h200:wgmma.m64n8k32.s32.s8.s8", "promote_every": 32}, AccprobeError, "integers are never promoted"),
