@@ -25,7 +25,7 @@ from accprobe.isa.formats import FORMATS, Bits, Format
 
 _SCALES = ("scale of a", "scale of b")
 
-_FORMS = {1: "f(x)", 2: "f(a, b)", 4: "f(a, b, scale_a, scale_b)"}
+_FORMS = {1: "f(x)", 2: "f(a, b) with a [M, K] and b [K, N]", 4: "f(a, b, scale_a, scale_b) with a [M, K] and b [K, N]"}
 """How a function is called, by the number of its operands."""
 
 # f(a, b) -> d, or f(a, b, scale_a, scale_b) -> d, of arrays of a library.
@@ -82,30 +82,13 @@ class CallableAdapter:
         except DeviceError:
             raise
         except AccprobeError as e:
-            if "TypeError" in str(e) and "argument" in str(e) and ", line " not in str(e):  # of the call itself
-                is_option = "keyword argument" in str(e)
-                how = "leave out that --option" if is_option else f"write it as {_FORMS[len(self._operands)]}"
-                raise AccprobeError(f"{e}; {how}") from e
-            if self._calls or not self._takes_transposed():
+            if self._calls or not self._file:
                 raise
-            raise AccprobeError(
-                f"{e}; it takes b as [N, K], accprobe gives b [K, N]: give a function that passes it b.T"
-            ) from e
+            raise AccprobeError(f"{e}; accprobe calls it as {_FORMS[len(self._operands)]}") from e
 
     def _result(self, *operands: Any) -> Any:
         with self._one_sentence("raises"), np.errstate(all="ignore"):
             return self._function(*operands)
-
-    def _takes_transposed(self) -> bool:
-        """Return whether the function returns D for b [N, K]."""
-        if len(self._operands) < 2:
-            return False
-        a, b, *scales = self._operands
-        try:
-            found = self._received(self._result(a, b.T, *scales))
-        except AccprobeError:
-            return False
-        return found.shape == (self.spec.m, self.spec.n)
 
     def _check_unchanged(self, a: Bits, b: Bits, scales: ScaleWords | None) -> None:
         """Raise AccprobeError if the call changed an operand."""
@@ -134,8 +117,6 @@ class CallableAdapter:
         if found.shape != (*calls, spec.m, spec.n):
             expected = (spec.m, spec.n)
             guess = " (transposed?)" if found.shape == expected[::-1] else ""
-            if found.shape == (spec.m, spec.n // 2):
-                guess = " (gated, as SwiGLU? return the product alone)"
             raise AccprobeError(
                 f"{self.name} returns an array of shape {found.shape}{guess}; a product of {spec.shape} has {expected}"
             )
