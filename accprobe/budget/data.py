@@ -145,7 +145,7 @@ def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
 
 
 def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
-    """Draw integers from -7 to 7: sums are often exact until D is rounded, so bounds are narrow."""
+    """Draw integers from -7 to 7, whose sums are often exact until D is rounded."""
     return DrawnPair(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
 
 
@@ -159,8 +159,15 @@ DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnPair]]
     "integers": _integers,
 }
 
-# Scales that a kernel can apply, after the sum or to each block where it promotes, and their layout.
-_APPLIED: dict[str, ScaleOf] = {"tensor": "tensor", "row": "row", "1x128": "1x128", "128x128": "128x128", "mx32": "1x128"}
+# Scales of SHARINGS that a kernel can apply, after the sum or to each block where it promotes, and their name in the model.
+# There "1x128" means one scale for each row and block of K; the length of a block, 32 of mx32, is `Quantised.ks`.
+_SCALES_OF_MODEL: dict[str, ScaleOf] = {
+    "tensor": "tensor",
+    "row": "row",
+    "1x128": "1x128",
+    "128x128": "128x128",
+    "mx32": "1x128",
+}
 
 
 @dataclass(frozen=True)
@@ -178,13 +185,12 @@ class QuantisedPair:
     def apply_scales(self, model: ProductModel) -> tuple[Scales, ScaleWords] | None:
         """Return how a kernel with the plan `model` applies the scales, and their values, or None if it cannot.
 
-        It cannot if a block along K has no promotion at its end, or if the scales are not in `_APPLIED`.
-
+        It cannot if a block along K has no promotion at its end, or if the scales are not in `_SCALES_OF_MODEL`.
         Tensor and row scales are applied once after the sum, block scales by the multiply-add that promotes.
         """
-        if self.scale not in _APPLIED:
+        if self.scale not in _SCALES_OF_MODEL:
             return None
-        a, b, how = self.a.scales, self.b.scales, Scales(_APPLIED[self.scale])
+        a, b, how = self.a.scales, self.b.scales, Scales(_SCALES_OF_MODEL[self.scale])
         if model.scales is not None and model.scales.of == self.scale:
             how = model.scales
         elif how.inside:

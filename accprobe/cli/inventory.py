@@ -76,7 +76,8 @@ def _coverage() -> Iterator[tuple[str, str]]:
     from accprobe.report.published import NEVER_RUN, measured_counts
 
     for one in measured_counts():
-        measured = f"{one.measured} measured on {', '.join(one.devices)}" if one.measured else ""
+        on = ", ".join(f"{count} on {device}" for device, count in one.by_device.items())
+        measured = f"{one.measured} measured ({on})" if on else ""
         rest = one.instructions - one.measured
         counts = "; ".join(filter(None, (measured, f"{rest} with a {NEVER_RUN}" if rest else "")))
         yield one.target, f"{one.generation}, {one.instructions} instructions: {counts}"

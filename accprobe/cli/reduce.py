@@ -45,8 +45,8 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh results to verify the plan on.  [default: 2^18, on a GPU 2^20; fewer if CALLABLE would be called more"
-    " than 2^14 times, on a GPU 2^17]",
+    help="Minimum of fresh results to verify the plan on.  [default: 2^18, on a GPU 2^20; fewer if CALLABLE would be called"
+    " more than 2^14 times, on a GPU 2^17; other defaults for composites, see above]",
 )
 @seed_option
 @report_options()
@@ -75,8 +75,9 @@ def reduce_command(
     sums. A row is confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
-    accprobe then finds the order of its sum and the steps around it. By default it verifies softmax, rms_norm and layer_norm in
-    16 bits on up to 2^25 results. For the others x has at most 2^25 elements, on a GPU 2^27; so long rows give fewer results.
+    accprobe then finds the order of its sum and the steps around it. For softmax, rms_norm and layer_norm in 16 bits,
+    --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row. By default they are
+    verified on fewer results if those rows have more than 2^25 elements in all, on a GPU 2^27 (in f32 on a GPU: no limit).
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 

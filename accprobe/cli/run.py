@@ -131,18 +131,19 @@ def _check_any_measured(report: Report) -> None:
 def _open_profiler(device: str) -> Profiler:
     """Return a function that counts executed opcodes with ncu; it returns {} where ncu fails. Raises AccprobeError."""
     from accprobe.build.driver import explain_missing_gpu
-    from accprobe.devices import CPU, FIRST_GPU, WORDS_ALONE
+    from accprobe.devices import CPU, FIRST_GPU, FIXED_NAMES
 
     if device == CPU or device.startswith("sim:"):
         raise AccprobeError(f"--ncu needs a GPU: {device} executes no GPU code")
-    if device in WORDS_ALONE and (reason := explain_missing_gpu()):
+    of_first_gpu = device in FIXED_NAMES  # auto or gpu
+    if of_first_gpu and (reason := explain_missing_gpu()):
         raise AccprobeError(f"--ncu needs a GPU: {reason}")
 
     def query(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
         from accprobe.audit.ncu import lowerings
 
         try:
-            return lowerings(FIRST_GPU if device in WORDS_ALONE else device, insts)
+            return lowerings(FIRST_GPU if of_first_gpu else device, insts)
         except AccprobeError as e:
             print_message(f"ncu counted nothing, so the opcodes come from the disassembly: {e}")
             return {}

@@ -43,8 +43,9 @@ def sweep_command(
 ) -> None:
     """Measure how many bits the partial sums of a Triton GEMM have.
 
-    Clears more and more low bits of the partial sums with a mask until the result changes. The unit computes the other bits.
-    The same masks on exact sums show whether these operands need more bits.
+    Clears more and more low bits of the partial sums with a mask. If n of their 23 fraction bits can be cleared and no result
+    changes, the matrix instruction computes 23 - n. It also masks the exact sums. If no exact sum changes either, the
+    operands need no more bits, and the number is a lower bound (≥).
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.
 

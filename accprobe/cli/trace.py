@@ -208,12 +208,12 @@ def _flag(text: str) -> tuple[str, tuple[Any, Any]]:
 @click.option("--fix", is_flag=True, help="Try changes to the program that make each origin equal, and print those that work.")
 @output_options("json", "html", "markdown", "junit")
 def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any) -> None:
-    """Run a function twice, and explain each origin of a difference.
+    """Compare two runs of a function, and explain the differences.
 
     FUNCTION is FILE.py:NAME, called without arguments, or with `batch` or `dtype` as keywords. The file is imported for each
-    run, with the same random seed. A and B are the two runs. Without an option that makes them differ, FUNCTION runs twice
-    unchanged: a difference is then an operation that does not repeat. If the runs differ, both run again to keep the operands
-    of the origins. Ctrl-C then keeps the causes found so far.
+    run, with the same random seed. A and B are the two runs. Without an option that makes them differ, both runs
+    are the same: a difference is then an operation that does not repeat. If the runs differ, both run again to keep the
+    operands of the origins. Ctrl-C then keeps the causes found so far.
 
     Needs: torch 2.10 or later.
 

@@ -46,7 +46,12 @@ class VerifyRequest:
 )
 @click.option("--select", multiple=True, metavar="GLOB", help="Instructions: a name, a glob or an opcode. Repeatable.")
 @seed_option
-@click.option("--coverage", is_flag=True, help="Generate operands for every event of a model, and count the events covered.")
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="Generate operands for every event of a model, and count the events covered. An event is a case of the arithmetic,"
+    " such as a tie or a term shifted out.",
+)
 @time_limit_option
 @output_options("json")
 def verify_command(**options: Any) -> None:

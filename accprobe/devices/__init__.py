@@ -17,8 +17,8 @@ FIRST_GPU = "cuda:0"
 CPU = "cpu"
 STAND_IN = "sim:h100"
 
-# Names without a colon, each with a remark.
-WORDS_ALONE = {
+# Whole names of devices, each with a remark. The other names have a number, a chip or a file after a colon.
+FIXED_NAMES = {
     "auto": f"the first GPU; without one, the processor; if that has no matrix instructions, {STAND_IN}",
     "gpu": "the first GPU; without one, an error with the reason",
     CPU: "the processor of this machine: its own dot products of narrow formats",
@@ -74,8 +74,8 @@ def _processor(of_gpus: bool) -> Device:
 def _unknown(name: str) -> UnknownName:
     from accprobe.model.published import names
 
-    near = did_you_mean(name, [*WORDS_ALONE, FIRST_GPU, *(f"sim:{chip}" for chip in names())])
-    every = f"devices are {', '.join(WORDS_ALONE)}, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"
+    near = did_you_mean(name, [*FIXED_NAMES, FIRST_GPU, *(f"sim:{chip}" for chip in names())])
+    every = f"devices are {', '.join(FIXED_NAMES)}, cuda:N, sim:NAME and replay:FILE (see `accprobe list --devices`)"
     return UnknownName(f"unknown device '{name}'{f' ({near})' if near else ''}; {every}")
 
 
@@ -84,7 +84,7 @@ def named_devices() -> Iterator[tuple[str, str]]:
     from accprobe.build.driver import gpu_count
     from accprobe.model.published import chip, explained_text, names, title, words_explained
 
-    yield from WORDS_ALONE.items()
+    yield from FIXED_NAMES.items()
     yield from ((f"cuda:{index}", "GPU") for index in range(gpu_count()))
     for name in names():
         words = explained_text(one for every in words_explained(name).values() for one in every)

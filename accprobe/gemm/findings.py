@@ -25,7 +25,8 @@ from accprobe.report.claims import Alternatives, Status
 from accprobe.report.products import CompositeRecord, ProductRow, RegionRecord
 from accprobe.verify.outcome import Verification
 
-# A plan is not shown if more than one of so many results of sparse probes contradicts it.
+# A plan is not shown if more than one of so many results of sparse probes (`SparseDots`: dot products that are zero except at a
+# few k) contradicts it.
 FAR_OFF = 10
 
 
@@ -36,9 +37,11 @@ class RegionOutcome:
     multiplicity: how often each k is counted, empty if not known yet; mispaired: which other products are added. order: a plan
     of the tree as last measured, whose arithmetic is not known. plan: None without a tree, and `reason` says why. mismatches:
     results of sparse probes that contradict the plan, of `results`; counterexample: the simplest of them. kept: the comparison
-    with kept results; overflow: "NaN for -Inf". alternatives: how many were tested. other_scalings: other ways to scale that
-    explain everything; misplaced: scales of another block. compared: the plan that was last compared with the kept results,
-    and the number of their calls.
+    with the results of earlier calls, which were kept for it. overflow: results beyond the range of D that differ from the
+    plan's, such as "NaN for -Inf": NaN where the plan gives -Inf. alternatives: how many were tested; surviving: those that no
+    result contradicts. other_scalings: other ways to scale that explain everything; misplaced: which block has the scales of
+    another one, "" if none does. chains: how many the plan has; chains_reached: how many of them probes reached. compared: the
+    plan that was last compared with the kept results, and the number of their calls.
     """
 
     region: Region
@@ -221,7 +224,7 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
     surviving = [] if found.is_far_off else [(x.property, x.plan) for x in found.surviving]
     surviving += [("effective_bits", plan) for name, plan in surviving if name in ("alignment_bits", "result_bits")]
     for name in dict.fromkeys(name for name, _ in surviving):
-        if name == "slice_sizes" and name not in named:  # borders of promoted parts, or of lanes
+        if name == "slice_sizes" and name not in named:  # one slice: the other sizes are of its promoted parts or its lanes
             which = "order" if named["promote_every"].value is None else "promote_every"
             named[which] = replace(named[which], bound="undetermined")
             continue
@@ -240,7 +243,11 @@ def findings(outcome: ProductOutcome, found: RegionOutcome | None = None) -> dic
 
 
 def _is_verified(outcome: ProductOutcome, found: RegionOutcome) -> bool:
-    """Return whether at most subnormal results of this region contradict its plan. Other regions do not matter."""
+    """Return whether only subnormal results contradict the plan of this region.
+
+    Sparse probes and kept results of other regions do not matter. Mismatches of fresh operands do, in any region: they are
+    counted for all regions together.
+    """
     done = outcome.verification
     verified = done.elements > 0 and done.mismatches == done.subnormal and not outcome.stopped
     in_range = found.fits_in_range and not found.kept.overflowed
@@ -248,7 +255,10 @@ def _is_verified(outcome: ProductOutcome, found: RegionOutcome) -> bool:
 
 
 def _value(name: str, spec: Spec, plan: ProductModel | None) -> Value:
-    """Return a finding's value in another plan, also of a field that is no finding, or if the plan has no slices."""
+    """Return the value that `plan` gives to a finding. If it has no such finding, return that field of its arithmetic.
+
+    A plan of one slice has no value between slices: None.
+    """
     assert plan is not None
     named = dict(plan_findings(spec, plan))
     if name in named:
@@ -361,22 +371,26 @@ def _product_bits(step: DotModel) -> int | None:
 
 def _order_findings(plan: ProductModel) -> Iterator[tuple[str, Finding]]:
     every, how = members(plan), additions_of(plan)
-    structure, shared = every[0], shared_products(every[0])
-    promoted = structure.promote_every
-    yield "promote_every", _of_class(every, "promote_every", shared if promoted else "")
+    structure = every[0]
+    promoted, overlap = structure.promote_every, shared_products(structure)
+    yield "promote_every", _of_structures(every, "promote_every", overlap if promoted else "")
     if promoted is not None:
         yield "promotion_format", Finding(added_in(plan.step).name)
         yield "promotion_rounding", Finding(how.rounding)
-    yield "split_k", _of_class(every, "split_k")
+    yield "split_k", _of_structures(every, "split_k")
     if structure.split_k > 1:
-        yield "slice_sizes", _of_class(every, "slice_sizes", shared)
+        yield "slice_sizes", _of_structures(every, "slice_sizes", overlap)
     if len(structure.slices) > 1:
-        yield "partial_format", Finding(str(how.kept or added_in(plan.step)))
+        yield "partial_format", Finding(str(how.kept or added_in(plan.step)))  # those not rounded keep the format of their sums
+        # All structures add the same partial sums. An order without a name only describes these additions in more words.
         named = [structure, *(x for x in every[1:] if (x.reduction_order or "").isalpha())]
-        yield "reduction_order", _of_class(named, "reduction_order")
+        yield "reduction_order", _of_structures(named, "reduction_order")
 
 
-def _of_class(every: Sequence[Structure], name: str, note: str = "") -> Finding:
-    """Return a finding of the canonical structure: exact if all members of the class have its value."""
+def _of_structures(every: Sequence[Structure], name: str, note: str = "") -> Finding:
+    """Return a finding of structures with the same bits for all operands, the canonical one first.
+
+    It is exact if all have the same value, otherwise "equivalent" with every value.
+    """
     values = tuple(dict.fromkeys(getattr(each, name) for each in every))
     return Finding(values[0], "equivalent", values, note) if len(values) > 1 else Finding(values[0], note=note)

@@ -175,6 +175,7 @@ class Scales:
 
     @property
     def inside(self) -> bool:
+        """Return whether each block along K has its own scale, which is applied before the blocks are added."""
         return "x" in self.of
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -59,13 +60,13 @@ NEVER_RUN = "probe never run on hardware"
 
 
 class MeasuredCount(NamedTuple):
-    """How many instructions of an architecture there are and were measured, and the devices that did."""
+    """How many instructions of an architecture there are and were measured, in all and by device."""
 
     target: str
     generation: str
     instructions: int
     measured: int
-    devices: tuple[str, ...]
+    by_device: dict[str, int]
 
 
 def measured_counts() -> Iterator[MeasuredCount]:
@@ -73,8 +74,8 @@ def measured_counts() -> Iterator[MeasuredCount]:
     every = [(known.target, known.generation) for known in ARCHITECTURES]
     for target, generation in (*every, *((name, "processors") for name in PROCESSORS)):
         found = measured_on(target)
-        devices = dict.fromkeys(device for names in found.values() for device in names)
-        yield MeasuredCount(target, generation, len(catalog(target)), len(found), tuple(devices))
+        by_device = Counter(device for names in found.values() for device in dict.fromkeys(names))
+        yield MeasuredCount(target, generation, len(catalog(target)), len(found), by_device)
 
 
 @cache

@@ -142,7 +142,7 @@ def run_both(
             f" {sides[which].run.backend} compiles, not C++ for a CPU; use a GPU to compare the operations"
         )
     if not found.origins:
-        if not found.equal and not found.count("only one"):
+        if not found.equal and not found.count("only one"):  # every operation has a counterpart: is the batch ignored?
             _check_batch(sides, found)
         return found
     kept = [_keep_operands(side, found, which) for which, side in enumerate(sides)]
@@ -179,10 +179,11 @@ def _explain_fusion(found: TraceComparison, sides: tuple[_Side, _Side]) -> None:
         emulated = _Side(replace(run, flags={**run.flags, EMULATED: True}), sides[which].mapped).record()
     except (AccprobeError, RuntimeError):  # this torch lacks the flag, or cannot compile with it: causes stay unverified
         return
-    known = {each for x in emulated.operations for value in (*x.inputs, *x.outputs) for each in value.hashes}
+    emulated_hashes = {each for x in emulated.operations for value in (*x.inputs, *x.outputs) for each in value.hashes}
     text = f"operations fused on side {'AB'[which]}: it does not round their intermediate results; with {EMULATED} it does"
     for each in found.origins:
-        if not each.cause.verified and each.values[1 - which].hashes & known:
+        of_eager = each.values[1 - which]
+        if not each.cause.verified and of_eager.hashes & emulated_hashes:
             each.cause = Cause("fusion", text, verified=True, fixes=(f"{EMULATED} = True",))
 
 
@@ -191,7 +192,8 @@ def _keep_operands(side: _Side, found: TraceComparison, which: int) -> KeptCalls
     numbers: set[int] = set()
     for origin in found.origins[:MOST_EXPLAINED]:
         numbers.update(x.number for x in (origin.left, origin.right)[which])
-        numbers.update([origin.readers[which].number] if origin.readers else [])
+        if origin.readers:  # a value that no operation of this side computes is kept as an operand of its reader
+            numbers.add(origin.readers[which].number)
 
     def keep(operation: TracedOperation) -> bool:
         return operation.number in numbers

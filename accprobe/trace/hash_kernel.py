@@ -35,7 +35,8 @@ ODD_MULTIPLIER = 0x9E3779B97F4A7C15
 _ZEROS = (0,) * TENSORS
 
 BYTES_OF_BLOCK = 1 << 16
-"""Bytes that a thread block hashes, unless the tensor is too large: enough to repay computing its weights."""
+"""Most bytes that a thread block hashes, unless the tensor is too large. A thread computes the weights of its words once (see
+`hashing`) and uses them for each 16 KiB; 4 uses repay that."""
 
 MOST_BLOCKS = 1 << 9
 """Most thread blocks of a tensor. In a larger tensor each hashes more than BYTES_OF_BLOCK bytes."""
@@ -51,7 +52,8 @@ _VIEW = struct.Struct(f"=QII{2 * DIMENSIONS}I{DIMENSIONS}q")
 class MemoryLayout:
     """The memory layout of a tensor. size: in bytes.
 
-    view: of `TensorView`; blocks: of threads; kind: 64 bits of the type and the size, which are mixed into the hash.
+    view: the bytes of its `TensorView` in tensor_hash.cu. blocks: number of thread blocks that hash it. kind: 64 bits of the
+    type and the size, which are mixed into the hash. needs_copy: the kernel cannot read these strides, only a contiguous copy.
     """
 
     shape: tuple[int, ...]
@@ -91,8 +93,8 @@ def find_memory_layout(shape: tuple[int, ...], strides: tuple[int, ...], dtype: 
         merged += [(words, 4)] if words > 1 else []
     sizes, strides_in_bytes = zip(*merged, strict=True) if merged else ((), ())
     unused = (0,) * (DIMENSIONS - len(merged))
-    # The kernel divides by a size with a multiplication by 2^(32 + bits) / size - 2^32, rounded up, and a shift (Granlund and
-    # Montgomery, "Division by Invariant Integers using Multiplication", 1994).
+    # The kernel divides by a size with a shift and a multiplication by floor(2^32 · (2^bits - size) / size) + 1, with bits =
+    # ceil(log2(size)) (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994).
     reciprocals = [((1 << 32 + (x - 1).bit_length()) - (x << 32)) // x + 1 for x in sizes]
     view = _VIEW.pack(size, narrow, len(merged), *sizes, *unused, *reciprocals, *unused, *strides_in_bytes, *unused)
     blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
@@ -131,7 +133,7 @@ class HashKernel:
 
 @cache
 def open_hash_kernel(device: Any) -> HashKernel | None:
-    """Return the kernel for a torch.device; None where torch has to compute the sums."""
+    """Return the kernel for a torch.device; None if it is not a CUDA GPU, or if the kernel cannot be compiled or loaded."""
     import torch
 
     if device.type != "cuda":

@@ -13,7 +13,8 @@ from accprobe.sass import opcodes
 
 MASKED = (
     "A GEMM clears more and more low bits of its partial sums, for each block-K. The largest number of bits that can be cleared"
-    " without a change shows how many the unit computes; the same masks on exact sums show whether the operands limit it (≥)."
+    " without a change shows how many the instruction computes. If the same mask changes no exact sum either, it is a lower"
+    " bound (≥)."
 )
 
 PROMOTED = (
