@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import of_named
-from accprobe.budget.data import DATA_KINDS, KEPT_BACK, OwnData, draw_values
+from accprobe.budget.data import DATA_KINDS, KEPT_BACK, draw_values
 from accprobe.errors import UnknownName
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Merged
@@ -102,17 +102,3 @@ def test_cancelling_sums_grow_and_come_back() -> None:
     products = a.astype(np.float64)[:, None] * b
     half, whole = products[..., :2048].sum(axis=-1), products.sum(axis=-1)
     assert whole == pytest.approx(half * 2 / KEPT_BACK, rel=0.3)
-
-
-def test_own_matrices_are_drawn_by_rows_and_truncated_or_repeated_along_k() -> None:
-    b = np.arange(12, dtype=np.float32).reshape(3, 4)
-    own = OwnData("W", None, b)
-    a, taken = draw_values(own, 2, 3, 6, rng())
-    assert sorted(taken[:, 0].tolist()) == [0, 4, 8]
-    assert (taken[:, 4:] == taken[:, :2]).all()
-    assert a.shape == (2, 6)
-    assert draw_values(own, 2, 3, 2, rng()).b.shape == (3, 2)
-    assert draw_values(own, 2, 7, 4, rng()).b.shape == (7, 4)
-    assert own.describe_k(4) == ""
-    assert own.describe_k(2) == "W: only the first 2 of its 4 k are used."
-    assert own.describe_k(6) == "W: its 4 k are repeated up to 6."

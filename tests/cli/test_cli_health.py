@@ -16,10 +16,9 @@ from jsonschema import Draft202012Validator
 from accprobe.health import check
 from accprobe.health.bench import CpuBench, Turn
 from accprobe.health.check import check_gpu
-from accprobe.health.outcome import GpuOutcome, HealthOutcome, Load, OnOutcome, Sensors
+from accprobe.health.outcome import GpuOutcome, HealthOutcome, OnOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.render.monitoring import health_prometheus
-from accprobe.render.subjects.health import load_text, remarks
 
 
 @pytest.fixture(autouse=True)
@@ -147,22 +146,3 @@ def test_an_interruption_keeps_what_was_seen(tmp_path: Path, monkeypatch: pytest
     assert gpu["dots"] > 0
     assert not gpu["finished"]
     assert re.search(r"accprobe: interrupted: [\d,]+ results were compared, [\d,]+ differ", result.stderr)
-
-
-def test_what_sensors_say_besides() -> None:
-    gpu = GpuOutcome.unopened("cuda:0").model_copy(
-        update={
-            "before": Sensors(ecc_corrected=1, remapped_corrected=0),
-            "after": Sensors(ecc_corrected=4, remapped_corrected=0, power_limit=700.0),
-            "load": Load(power=611.6, highest_temperature=68, lowest_sm_clock=1410, throttled=("power cap",)),
-            "shared": "in use by others",
-            "vanished": 2,
-        }
-    )
-    assert load_text(gpu) == "612 W of 700 W, at most 68 °C, SM clock 1,410 MHz at least"
-    assert list(remarks(gpu)) == [
-        "in use by others",
-        "3 more memory errors corrected than before",
-        "clocks were throttled at times: power cap",
-        "2 comparisons failed though each result was right: the comparison erred, not the matrix unit",
-    ]

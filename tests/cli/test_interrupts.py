@@ -17,7 +17,7 @@ import pytest
 from commands import invoke
 
 from accprobe.cli import interrupts
-from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit, uninterrupted
+from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit
 from accprobe.cli.reports import save_reports
 from accprobe.report.report import Report
 
@@ -104,19 +104,6 @@ def test_a_signal_before_the_command_line_is_imported_ends_it_without_a_word(nam
     program = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path}\n" + SIGNALLED.format(name=name)]
     done = subprocess.run(program, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
-
-
-def test_a_signal_is_heeded_afterwards() -> None:
-    done = []
-
-    @uninterrupted()
-    def work() -> None:
-        signal.raise_signal(signal.SIGINT)
-        done.append("the rest")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done == ["the rest"]
 
 
 def test_a_report_is_written_whole_though_a_signal_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

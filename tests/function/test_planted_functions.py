@@ -1,24 +1,18 @@
-"""Table models of planted functions, whose device shares no code with the inference."""
+"""Table models of planted functions: tables of quadratics in numpy that share no code with the inference.
+
+Coefficients come from Taylor series of the function, so every planted device has a plausible table.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from planted_functions import (
-    INVERSE_ROOT,
-    INVERSE_ROOT_OF_TWICE,
-    LOGARITHM,
-    RECIPROCAL,
-    SINE,
-    PlantedTable,
-    cosine,
-    inverse_root,
-    logarithm,
-    reciprocal,
-)
 
 from accprobe.function.candidates import Hypothesis
 from accprobe.function.compositions import truncated_units
@@ -27,6 +21,145 @@ from accprobe.function.records import model_of, model_record
 from accprobe.function.statistics import measure_pass
 from accprobe.isa.formats import FORMATS
 from accprobe.report.functions import TableModelRecord
+
+Words = Any
+
+
+def truncated_square(x: Words, kept: int = 17) -> Words:
+    """Return the sum of the partial products of x, each without its bits below 2^18. kept: how many bits are multiplied."""
+    places = np.arange(17 - kept, 17)
+    return ((x[:, None] // 2**places % 2) * (x[:, None] // 2 ** (18 - places))).sum(axis=1) // 2
+
+
+SQUARES: dict[str, Callable[[Words], Words]] = {
+    "truncated": truncated_square,
+    "exact": lambda x: x * x // 2**19,
+    "half": lambda x: truncated_square(x, 8),
+}
+
+
+@cache
+def squares(kind: str) -> Words:
+    """Return the squares of all 17-bit numbers."""
+    return SQUARES[kind](np.arange(2**17))
+
+
+@dataclass(frozen=True)
+class PlantedTable:
+    """f on [1, 2) by its value, slope and half its curvature at each segment's start, in units of 2^-unit."""
+
+    value: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+    half_curvature: Callable[[Any], Any]
+    segments: int
+    unit: int = 39
+    bias: int = 0
+    square: str = "truncated"
+
+    def at(self, fraction: Words) -> Words:
+        """Return table values of 23-bit fractions."""
+        size = 2**23 // self.segments
+        segment, x = np.divmod(fraction, size)
+        start = 1 + np.arange(self.segments) / self.segments
+        scale = 2.0**self.unit
+        c0 = np.rint(self.value(start) * scale).astype(np.int64) + self.bias
+        c1 = np.rint(self.slope(start) * scale / 2**23).astype(np.int64)
+        wide = 2**17 // size
+        c2 = np.rint(self.half_curvature(start) * scale * 2.0**19 / 2**46 / wide**2).astype(np.int64)
+        return c0[segment] + c1[segment] * x + c2[segment] * squares(self.square)[x * wide]
+
+
+def truncated_words(values: Words, exponent: Words) -> Words:
+    """Return f32 words of positive values · 2^exponent, truncated to 24 bits; subnormal ones are zero."""
+    drop = np.frexp(values.astype(np.float64))[1] - 24
+    whole = np.where(drop > 0, values >> np.maximum(drop, 0), values)
+    result = np.ldexp(whole.astype(np.float64), exponent + np.maximum(drop, 0))
+    tiny = result < 2.0**-126
+    with np.errstate(over="ignore"):
+        return np.where(tiny, 0, result.astype(np.float32).view(np.uint32)).astype(np.uint32)
+
+
+def in_parts(device: Callable[[Words], Words]) -> Callable[[Words], Words]:
+    """Return a device that computes parts which fit in a cache."""
+    return lambda given: np.concatenate([device(part) for part in np.array_split(given, (len(given) >> 16) + 1)])
+
+
+def reciprocal(table: PlantedTable) -> Callable[[Words], Words]:
+    """Return a device that computes 1 / x from a table of 1 / 1.m."""
+
+    @in_parts
+    def words(given: Words) -> Words:
+        sign, exponent, fraction = given >> 31, (given >> 23 & 255).astype(np.int64), (given & 0x7FFFFF).astype(np.int64)
+        found = truncated_words(table.at(fraction), 127 - exponent - table.unit)
+        found = np.where(exponent == 0, 0x7F800000, np.where(exponent == 255, 0, found)) | sign << 31
+        return np.where((exponent == 255) & (fraction != 0), 0x7FFFFFFF, found).astype(np.uint32)
+
+    return words
+
+
+def inverse_root(even: PlantedTable, odd: PlantedTable) -> Callable[[Words], Words]:
+    """Return a device that computes 1 / √x from a table for each parity of the exponent."""
+
+    @in_parts
+    def words(given: Words) -> Words:
+        exponent, fraction = (given >> 23 & 255).astype(np.int64) - 127, (given & 0x7FFFFF).astype(np.int64)
+        rest = exponent % 2
+        values = np.zeros_like(fraction)
+        for parity, table in enumerate((even, odd)):
+            values[rest == parity] = table.at(fraction[rest == parity])
+        found = truncated_words(values, -(exponent - rest) // 2 - even.unit)
+        found = np.where(exponent == -127, 0x7F800000 | given >> 31 << 31, np.where(exponent == 128, 0, found))
+        invalid = (given >> 31 == 1) & (exponent > -127) | (exponent == 128) & (fraction != 0)
+        return np.where(invalid, 0x7FFFFFFF, found).astype(np.uint32)
+
+    return words
+
+
+def logarithm(table: PlantedTable) -> Callable[[Words], Words]:
+    """Return a device that computes log2(x): a table of log2(1.m) without two bits, one's complement of negative sums."""
+
+    @in_parts
+    def words(given: Words) -> Words:
+        exponent, fraction = (given >> 23 & 255).astype(np.int64) - 127, (given & 0x7FFFFF).astype(np.int64)
+        total = exponent * 2 ** (table.unit - 2) + table.at(fraction) // 4
+        negative = total < 0
+        found = truncated_words(np.where(negative, -1 - total, total), np.full_like(total, 2 - table.unit)) | negative * 2**31
+        found = np.where(exponent == -127, 0xFF800000, np.where(exponent == 128, 0x7F800000, found))
+        invalid = (given >> 31 == 1) & (exponent > -127) | (exponent == 128) & (fraction != 0)
+        return np.where(invalid, 0x7FFFFFFF, found).astype(np.uint32)
+
+    return words
+
+
+def cosine(table: PlantedTable) -> Callable[[Words], Words]:
+    """Return a device that computes cos(x) from a table of sines of a quarter turn; x · 1/2π is truncated to f32."""
+
+    @in_parts
+    def words(given: Words) -> Words:
+        with np.errstate(invalid="ignore", over="ignore"):
+            x = np.abs(given.astype(np.uint32).view(np.float32).astype(np.float64))
+        fraction, exponent = np.frexp(np.where(np.isfinite(x) & (x >= 2**-100), x, 0) * float(np.float32(1 / (2 * np.pi))))
+        phase = np.floor(np.floor(fraction * 2**24) * 2.0 ** np.minimum(exponent + 1, 25)).astype(np.int64) % 2**25
+        quarter, position = phase // 2**23 + 1, phase % 2**23
+        values = table.at(np.where(quarter % 2 == 1, 2**23 - 1 - position, position))
+        found = truncated_words(values, np.full_like(values, -table.unit)) | (quarter // 2 % 2) * 2**31
+        return np.where(np.isfinite(x), found, 0x7FFFFFFF).astype(np.uint32)
+
+    return words
+
+
+LOGARITHM = (np.log2, lambda s: 1 / (s * np.log(2)), lambda s: -0.5 / (s**2 * np.log(2)))
+QUARTER = np.pi / 2
+SINE = (
+    lambda s: np.sin(QUARTER * (s - 1)),
+    lambda s: QUARTER * np.cos(QUARTER * (s - 1)),
+    lambda s: -0.5 * QUARTER**2 * np.sin(QUARTER * (s - 1)),
+)
+RECIPROCAL = (lambda s: 1 / s, lambda s: -1 / s**2, lambda s: 1 / s**3)
+INVERSE_ROOT = (lambda s: s**-0.5, lambda s: -0.5 * s**-1.5, lambda s: 0.375 * s**-2.5)
+# For odd exponents x = 2 · 1.m.
+INVERSE_ROOT_OF_TWICE = tuple(lambda s, each=each: each(s) * 2**-0.5 for each in INVERSE_ROOT)
+
 
 _F32 = FORMATS["f32"]
 

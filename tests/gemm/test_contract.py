@@ -21,7 +21,7 @@ from accprobe.gemm.blackbox import RecordedCallable, Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.contract import find_dependence
 from accprobe.gemm.checks.pairing import DEPENDS_ON_VALUES
-from accprobe.gemm.checks.regions import FIRST, QUIET, compare_at_end, repeat_first
+from accprobe.gemm.checks.regions import FIRST, compare_at_end, repeat_first
 from accprobe.gemm.findings import ProductOutcome, findings, row, status
 from accprobe.gemm.operands import first_operands
 from accprobe.isa.formats import FORMATS
@@ -342,14 +342,3 @@ def test_first_calls_are_compared_with_the_last() -> None:
     last = compare_at_end(recorded, first)
     assert (last.other, last.changed) == (FIRST, 0)
     assert last.elements > 0
-
-
-def test_identical_calls_are_repeated_until_no_new_value_comes() -> None:
-    rng = np.random.default_rng(0)
-
-    def one_of_four(a: Array, b: Array) -> Array:
-        return chain(a, b) + rng.integers(4, size=(16, 16)).astype(np.float32)
-
-    first = repeat_first(RecordedCallable(box(one_of_four, 16, 16)))
-    assert (first.changed, first.values) == (256, 4)
-    assert first.calls > QUIET + 4

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from accprobe.build.golden import METADATA_LINES, golden_shape
-from accprobe.devices.simulated import SimulatedDevice
-from accprobe.health.bench import BATCH_SIZE, CpuBench
 from accprobe.health.golden import singly
 from accprobe.health.operand_batches import OperandBatch, covering_sets, turned_over
 from accprobe.health.plan import UNITS
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
-from accprobe.operands.kinds import kinds
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
 from accprobe.report.names import named_models
@@ -78,21 +75,3 @@ def test_toggling_turns_over_all_but_the_exponent(name: str) -> None:
         one = (1 - 1 + fmt.bias) << (fmt.mantissa_bits + fmt.ignored_low_bits)
         ones = np.array([one, one ^ turned_over(fmt)], np.uint64).astype(fmt.dtype)
         assert fmt.values(ones).tolist() == [1.0, -(2.0 - 2.0**-fmt.mantissa_bits)]
-
-
-def test_a_simulated_device_is_asked_all_kinds_in_turn_those_too() -> None:
-    inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
-    model = named_models("sim:h100")[inst]
-    not_numbers: list[int] = []
-
-    class Listening(SimulatedDevice):
-        def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-            not_numbers.append(int(np.isnan(inst.a.values(request.a)).any(axis=1).sum()))
-            return super().dot(inst, request, placement)
-
-    bench = CpuBench(Listening({inst: model}), inst, model, 0)
-    for _ in kinds(inst):
-        assert not bench.turn(0).wrong_by_sm
-    shares = dict(zip(kinds(inst), (count / BATCH_SIZE for count in not_numbers), strict=True))
-    assert shares["uniform"] == pytest.approx(1 - (31 / 32) ** 16, abs=0.05)
-    assert [kind for kind, share in shares.items() if not share][:2] == ["normal", "wide"]

@@ -154,16 +154,6 @@ def test_an_alternative_differs_in_the_one_respect_that_it_names(inst: Instructi
         assert operands | sums == {alternative.field}
 
 
-def test_each_sum_is_changed_alone_too() -> None:
-    alone = [r for r in alternatives(TWO_SUMS, found(TWO_SUMS)) if r.where]
-    assert {r.field for r in alone} == {"alignment_bits", "alignment_rounding", "result_bits", "result_rounding"}
-    for alternative in alone:
-        first, second = alternative.model.root.nodes()
-        assert first.arithmetic != second.arithmetic
-        changed = first if first.arithmetic != TWO_SUMS.root.arithmetic else second
-        assert str(alternative).endswith(f"in the sum with product {changed.products[0]}")
-
-
 def test_the_separate_add_is_changed_by_itself() -> None:
     model = KNOWN[CONVERTED]
     *halves, add = model.root.nodes()

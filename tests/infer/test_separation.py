@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferred import separating
-from plants import Plant, float_models, instruction, pairwise
+from plants import Plant, float_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.distinguishing import Search
-from accprobe.infer.falsification import MANY, Falsification, falsify
+from accprobe.infer.falsification import MANY, falsify
 from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.query_log import QueryLog
-from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import (
@@ -26,9 +25,6 @@ from accprobe.model.tree import (
     Arithmetic,
     DotModel,
     FloatArithmetic,
-    FusedSum,
-    Product,
-    chain,
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
 from accprobe.operands.kinds import draw_every_kind
@@ -104,19 +100,6 @@ def test_every_field_is_found_by_what_is_made_for_it(fields: dict[str, object]) 
     assert (found.d != evaluate(alternative, inst, found.operands)).all()
 
 
-def test_a_floor_that_the_sign_of_zero_alone_shows() -> None:
-    """Two sums, added exactly: what a floor takes from products too small for any result is the sign of the zero."""
-    inst, f32 = instruction(8, "f32", "bf16", "bf16", "f32"), FORMATS["f32"]
-    summing = FloatArithmetic(f32, 13, "RNE", 40, min_exponent=-150)
-    add = FloatArithmetic(f32, 23, "RNE", None, zero_sign="ieee")
-    model = DotModel(pairwise([FusedSum(tuple(map(Product, half)), summing) for half in (range(4), range(4, 8))], add))
-    found = separating(Search(inst, model), changed(model, min_exponent=-159), ["min_exponent"])
-    assert found is not None
-    other = evaluate(changed(model, min_exponent=-159), inst, found.operands)
-    assert (found.d ^ other == f32.sign_bit).all()
-    assert (found.d & ~np.uint32(f32.sign_bit) == 0).all()
-
-
 def test_the_same_function_has_no_such_operands() -> None:
     """Products of e4m3 end nine bits above the cut: no exponent of theirs can show."""
     inst = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
@@ -136,28 +119,3 @@ def test_directed_operands_fit_any_instruction(planted: Plant, name: str, seed: 
     crowded = ((inst.a.values(operands.a) != 0) & (inst.b.values(operands.b) != 0)).sum(axis=1) > 9
     assert crowded.sum() <= (50 // OF_ONE_SIGN[name] if name in OF_ONE_SIGN else 0)
     assert len(evaluate(planted.model, inst, operands)) == 50
-
-
-F32 = FORMATS["f32"]
-
-
-def held(inst: Instruction, model: DotModel, device: DotModel | None = None) -> Falsification:
-    """The alternatives of a model against a device that computes it, or another one."""
-    result = Characterisation(inst, {"order": Finding(model.order)}, model)
-    return falsify(QueryLog(SimulatedDevice({inst: device or model}), inst), result)
-
-
-def test_c_leads_in_some() -> None:
-    """Products of f16 end far above the smallest results: where C does not lead, no sum is small enough for this floor."""
-    inst = instruction(16, "f32", "f16", "f16", "f32")
-    sums = FloatArithmetic(
-        *(F32, 11, "RZ", 29, "nearest", "normalised product", -160),
-        zero_sign="ieee",
-        underflow_sign="positive",
-        overflow="largest",
-        subnormal_results="flushed",
-    )
-    surviving = held(inst, DotModel(chain([range(16)], sums), "flushed", "flushed")).surviving
-    floors = [alternative.value for alternative in surviving if alternative.field == "min_exponent"]
-    assert None in floors
-    assert -114 not in floors

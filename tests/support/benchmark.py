@@ -11,8 +11,6 @@ from block_forms import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 
-Line = dict[str, Any]
-
 
 def loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
@@ -25,9 +23,3 @@ def loaded(name: str) -> ModuleType:
 
 def recorded(name: str) -> Any:
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
-
-
-def accuracy_lines(table: str, **values: object) -> list[Line]:
-    """Return the lines of an accuracy table that have these values."""
-    lines = recorded("accuracy/h200.json")[table]
-    return [line for line in lines if all(line[name] == value for name, value in values.items())]

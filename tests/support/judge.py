@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import census
+import judgements
 import numpy as np
 from departures import PLAIN
 from faulty import STEADY, PlantedDevice, placements
@@ -42,7 +42,7 @@ BATCHES = (7, 64, 333, 1489, 4096, 12288)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement(census.Judgement):
+class Judgement(judgements.Judgement):
     """Judgement of a device; status, reason, seconds: of its row.
 
     kind, family, instruction: of the plant. visible: fresh dot products on which the departure from the grammar shows.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import census
+import judgements
 import numpy as np
 from planted_boxes import box_of
 from planted_models import model_of
@@ -44,7 +44,7 @@ CAUSES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement(census.Judgement):
+class Judgement(judgements.Judgement):
     """The judgement of a matrix product; status, reason: of its main region.
 
     cause: the reason in a word, of `CAUSES`. undetermined: undetermined findings of a confirmed row.

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from faulty import Fault, Place, PlantedDevice
 from marks import some
 from outside import Unit
-from shown import page_of as report_page
 from sparse_semantics import kept
 
-from accprobe.devices.recording import ReplayDevice
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands.request import Request
-from accprobe.report.report import Report
 from accprobe.report.rows import Row
 from accprobe.survey.run import survey
 
@@ -147,17 +143,6 @@ def test_codes_that_mean_something_else_are_found_before_anything_is_inferred() 
     row = row_of(planted("mma.sp.m16n8k32.f32.f16.f16.f32", exchanged=(0b1001, 0b1100)))
     assert (row.status, row.model) == ("unverified", None)
     assert "with metadata 0b1001 meets 0 of column" in row.reason or "with metadata 0b1100 meets 1 of column" in row.reason
-
-
-def test_a_recorded_row_is_played_back_and_shown(tmp_path: Path) -> None:
-    name = "mma.sp.m16n8k64.satfinite.s32.s4.u4.s32"
-    report = survey(planted(name), dots=1000, record=tmp_path / "run.npz")
-    again = survey(ReplayDevice(tmp_path / "run.npz"), dots=1000)
-    (row,), (replayed,) = report.instructions, again.instructions
-    assert replayed.model_copy(update={"seconds": row.seconds}) == row
-    read = Report.model_validate_json(report.model_dump_json(by_alias=True))
-    assert read.instructions == report.instructions
-    assert "left out of B 0x" in report_page(read)
 
 
 def test_other_faults_are_not_laid_to_what_is_left_out() -> None:

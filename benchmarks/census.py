@@ -11,9 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from judgements import Judgement
 
 from accprobe.evaluate.tiles import share_cores
 
@@ -27,25 +31,6 @@ PATIENCE = 30
 """Wall time allowed to a seed on a busy machine, as a multiple of its limit of CPU time."""
 
 Failure = Literal["crashed", "too late"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """A judgement of accprobe's result for a seed.
-
-    parameters: of the plant. status, reason: accprobe's. seconds: of CPU time. fresh: results of the plant after
-    the run; contradicted: those of them that differ from the model found. false_exact: "finding: value, truth".
-    """
-
-    seed: int
-    parameters: dict[str, Any]
-    verdict: str
-    status: str = ""
-    reason: str = ""
-    seconds: float = 0.0
-    fresh: int = 0
-    contradicted: int = 0
-    false_exact: list[str] = field(default_factory=list)
 
 
 J = TypeVar("J", bound=Judgement)
