@@ -1,7 +1,7 @@
 """One instruction of a processor in a loop over tiles, as machine code that LLVM (llvmlite) assembles and loads.
 
 The loop loads a tile of A, B and C, runs the instruction once, and stores D. The control register of rounding and subnormals
-(MXCSR) is set before the loop and restored after it. Opcodes are read back from the loaded code, by their encodings.
+(MXCSR) is set before the loop and restored after it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from accprobe.isa.processors import MNEMONICS, Mnemonic
+from accprobe.isa.processors import Mnemonic
 
 CONTROL_WORDS = 2
 """64 bits: the control register as set, and as it was before."""
@@ -84,12 +84,6 @@ _engines: list[Any] = []
 """Owners of the loaded code, kept for the life of the process."""
 
 
-def count_opcodes(code: bytes) -> tuple[tuple[str, int], ...]:
-    """Return the dot product opcodes in machine code, with their counts."""
-    counts = {each.mnemonic: sum(_is_at(each, code, at) for at in range(len(code))) for each in MNEMONICS}
-    return tuple((mnemonic, count) for mnemonic, count in counts.items() if count)
-
-
 def explain_unsupported(mnemonic: Mnemonic) -> str | None:
     """Return why the loop cannot be assembled, as a clause, or None if it can."""
     major, needed = _llvm().llvm_version_info[0], mnemonic.llvm
@@ -136,17 +130,3 @@ def _module(mnemonic: Mnemonic) -> str:
 def _text(binding: Any, code: bytes) -> bytes:
     sections = binding.ObjectFileRef.from_data(code).sections()
     return b"".join(section.data() for section in sections if (section.name() or b"").endswith(b"text"))
-
-
-_MANDATORY = {"": 0, "66": 1, "F3": 2, "F2": 3}
-
-
-def _is_at(mnemonic: Mnemonic, code: bytes, at: int) -> bool:
-    """Return whether the instruction's encoding is there (Intel SDM volume 2, "VEX prefix", "EVEX prefix")."""
-    prefix = _MANDATORY[mnemonic.prefix]
-    if mnemonic.tiles:
-        first, second, third, opcode = (*code[at : at + 4], 0, 0, 0, 0)[:4]
-        return (first, second & 0x1F, third & 0x87, opcode) == (0xC4, 2, prefix, mnemonic.opcode)
-    first, second, third, fourth, opcode = (*code[at : at + 5], 0, 0, 0, 0, 0)[:5]
-    masked = (first, second & 0x0F, third & 0x87, fourth & 0xE7, opcode)
-    return masked == (0x62, 2, 4 | prefix, 0x40, mnemonic.opcode)

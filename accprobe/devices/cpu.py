@@ -66,10 +66,11 @@ class CpuDevice(Device):
             machine_code.load_loop(_mnemonic(inst))
 
     def lowering(self, inst: Instruction) -> Lowering:
-        """Return the opcodes in the machine code that `dot` runs."""
-        code = machine_code.load_loop(_mnemonic(inst)).code
-        sequence = machine_code.count_opcodes(code)
-        return Lowering(tuple(opcode for opcode, _ in sequence), sequence, "machine code", sha256(code).hexdigest())
+        """Return the opcode in the machine code that `dot` runs; the assembler has no other for a mnemonic."""
+        mnemonic = _mnemonic(inst)
+        code = machine_code.load_loop(mnemonic).code
+        opcode = mnemonic.mnemonic
+        return Lowering((opcode,), ((opcode, 1),), "machine code", sha256(code).hexdigest())
 
     def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
         """Return results as `Device.dot`. Raises AccprobeError if the operands are not the instruction's."""
