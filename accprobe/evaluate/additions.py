@@ -157,8 +157,6 @@ def _numbers(own: Format, words: Bits, fmt: Format) -> _Numbers:
 
 
 Integers = NDArray[np.int32]
-# Multiplies each row of x [..., M, K] by each row of y [..., N, K]; exact, or modulo 2^32.
-Multiplied = Callable[[Integers, Integers], NDArray[np.integer]]
 
 # Sums of fewer bits are exact in float64, in any order.
 _EXACT_BITS = 53
@@ -173,13 +171,14 @@ def is_wrapped(model: ProductModel) -> bool:
     return model.a.bits + model.b.bits + terms.bit_length() < _EXACT_BITS
 
 
-def integer_product(model: ProductModel, a: Bits, b: Bits, multiply: Multiplied | None = None) -> Bits:
+def integer_product(model: ProductModel, a: Bits, b: Bits) -> Bits:
     """Return the results of `product` for a wrapped model: [..., M, N] bit patterns."""
     times = _times(model)
     x, y = _integers(model.a, a), _integers(model.b, b)
     if (times != 1).any():
         x *= times
-    return (multiply or _by_numpy)(x, y).astype(model.result.dtype)
+    sums = x.astype(np.float64) @ y.astype(np.float64).swapaxes(-1, -2)
+    return sums.astype(np.int64).astype(model.result.dtype)
 
 
 def _placed_on(gpu: str | None) -> Callable[[NDArray[Any]], Any]:
@@ -189,22 +188,6 @@ def _placed_on(gpu: str | None) -> Callable[[NDArray[Any]], Any]:
     import torch
 
     return lambda x: torch.from_numpy(x).to(gpu)
-
-
-def by_torch(device: str) -> Multiplied:
-    """Return the multiplication by torch on "cpu" or "cuda:N". Raises ImportError without torch."""
-    import torch
-
-    def multiply(x: Integers, y: Integers) -> NDArray[np.integer]:
-        left, right = (torch.from_numpy(lines).to(device).to(torch.float64) for lines in (x, y))
-        found: NDArray[np.int32] = (left @ right.mT).to(torch.int64).to(torch.int32).cpu().numpy()
-        return found
-
-    return multiply
-
-
-def _by_numpy(x: Integers, y: Integers) -> NDArray[np.integer]:
-    return (x.astype(np.float64) @ y.astype(np.float64).swapaxes(-1, -2)).astype(np.int64)
 
 
 def _integers(fmt: Format, patterns: Bits) -> Integers:

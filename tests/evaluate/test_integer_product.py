@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from planted_models import model_of
 from planted_plans import HOPPER, NAMED
 
-from accprobe.evaluate.additions import Multiplied, by_torch, integer_product, is_wrapped
+from accprobe.evaluate.additions import integer_product, is_wrapped
 from accprobe.evaluate.product import product
 from accprobe.gemm.plans import integer_step
 from accprobe.isa.formats import FORMATS, Bits
@@ -25,11 +24,6 @@ PLANS = {
 }
 
 
-def by_torch_on_the_cpu() -> Multiplied:
-    pytest.importorskip("torch")
-    return by_torch("cpu")
-
-
 def operands(model: ProductModel, m: int, n: int) -> tuple[Bits, Bits]:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 1 << fmt.bits, (lines, model.k)) for fmt, lines in ((model.a, m), (model.b, n)))
@@ -41,14 +35,13 @@ def chained(model: ProductModel, a: Bits, b: Bits) -> Bits:
     return product(model, a, b, np.zeros((len(a), len(b)), model.result.dtype))
 
 
-@pytest.mark.parametrize("multiply", [lambda: None, by_torch_on_the_cpu], ids=["numpy", "torch"])
 @pytest.mark.parametrize(("name", "formats"), list(zip(PLANS, ["s8 s8", "u8 s8", "s4 u4"], strict=True)))
-def test_one_matrix_product_equals_chains(name: str, formats: str, multiply: Callable[[], Multiplied | None]) -> None:
+def test_one_matrix_product_equals_chains(name: str, formats: str) -> None:
     first, second = (FORMATS[fmt] for fmt in formats.split())
     model = replace(model_of(PLANS[name]), a=first, b=second)
     a, b = operands(model, 5, 7)
     assert is_wrapped(model)
-    np.testing.assert_array_equal(integer_product(model, a, b, multiply()), chained(model, a, b))
+    np.testing.assert_array_equal(integer_product(model, a, b), chained(model, a, b))
 
 
 def wide(step: DotModel, k: int) -> ProductModel:
@@ -56,14 +49,13 @@ def wide(step: DotModel, k: int) -> ProductModel:
     return ProductModel(s8, s8, k, step, Chain(0, k, tuple(range(step.products))), s32)
 
 
-@pytest.mark.parametrize("multiply", [lambda: None, by_torch_on_the_cpu], ids=["numpy", "torch"])
-def test_sums_beyond_32_bits_wrap(multiply: Callable[[], Multiplied | None]) -> None:
+def test_sums_beyond_32_bits_wrap() -> None:
     """-128 · -128 · 2^18 is 2^32, and one more times -128 · 127."""
     model = wide(integer_step(32), (1 << 18) + 32)
     a, b = np.full((1, model.k), 0x80, np.uint8), np.full((1, model.k), 0x80, np.uint8)
     a[:, -32:] = 0
     a[:, -1], b[:, -1] = 0x80, 0x7F
-    assert integer_product(model, a, b, multiply()).view(np.int32).item() == -128 * 127
+    assert integer_product(model, a, b).view(np.int32).item() == -128 * 127
 
 
 def test_saturating_or_longer_sums_use_chains() -> None:

@@ -88,7 +88,7 @@ class OnHost(WholeOnGpu):
         return launched
 
 
-HOST = OnHost(NearestShape(), "", "cpu")
+HOST = OnHost(NearestShape(), "")
 WAYS = [Scales("128x128", how, fused) for how in get_args(Scaling) for fused in (False, True)]
 
 

@@ -1,12 +1,11 @@
 """Evaluation of large matrix products on a GPU, with the bits of `accprobe.evaluate.product`.
 
 The evaluator of a model computes chains of an instruction's sums. Chains of float32 multiply-adds and scaled sums of blocks
-have their own kernels. Other partial sums are added in float32, in the model's order. torch multiplies integers.
+have their own kernels. Other partial sums are added in float32, in the model's order.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
-from accprobe.evaluate.additions import addition_list, by_torch, integer_product, is_wrapped
+from accprobe.evaluate.additions import addition_list
 from accprobe.evaluate.cuda.launch import Evaluator, current_target
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words, scaled_sums
 from accprobe.isa.formats import Bits, Format
@@ -54,14 +53,15 @@ def on_gpu(device: str) -> WholeOnGpu | None:
 
 @cache
 def _whole_on_gpu(cupy: Any, device: str) -> WholeOnGpu:
-    return WholeOnGpu(cupy, current_target(cupy), device)
+    """Return the evaluator of one GPU. device: its name; each GPU has its own."""
+    return WholeOnGpu(cupy, current_target(cupy))
 
 
 class WholeOnGpu:
     """Evaluates products on one GPU; unsupported ones on the CPU."""
 
-    def __init__(self, cupy: Any, target: str, device: str) -> None:
-        self._cupy, self._target, self._device = cupy, target, device
+    def __init__(self, cupy: Any, target: str) -> None:
+        self._cupy, self._target = cupy, target
         self._evaluators: dict[Any, Evaluator] = {}
         self._kernels: dict[str, Any] = {}
 
@@ -71,8 +71,6 @@ class WholeOnGpu:
             return product(model, a, b, scales=scales)
         if a.ndim > 2:
             return np.stack([self(model, x, y, scales) for x, y in zip(a, b, strict=True)])
-        if is_wrapped(model) and importlib.util.find_spec("torch"):
-            return integer_product(model, a, b, by_torch(self._device))
         if not _is_taken(model):
             return product(model, a, b, scales=scales)
         work = _Work(self._cupy, self, model, a, b, scales)
