@@ -68,22 +68,6 @@ def test_first_error_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert str(caught.value) == f"nvdisasm failed: {reason}"
 
 
-def test_order_is_pypi_then_triton_then_a_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folders = "nvidia/cu13/bin", "triton/backends/nvidia/bin", "home/bin"
-    found = [program(tmp_path / folder, "") for folder in folders]
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-
-    class Spec:
-        def __init__(self, name: str) -> None:
-            self.submodule_search_locations = [str(tmp_path / name)]
-
-    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: Spec(name))
-    for path in found:
-        toolchain.candidates.cache_clear()
-        assert toolchain.find("nvdisasm") == path
-        path.unlink()
-
-
 def test_output_is_read_while_the_program_prints_it(tmp_path: Path) -> None:
     program(tmp_path, "while echo more; do :; done")
     with suppress(KeyboardInterrupt), toolchain.output("nvdisasm") as text:

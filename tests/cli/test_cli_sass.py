@@ -14,24 +14,11 @@ from compiled import fatbin, needs, only, triton_dot
 from accprobe.audit import kernels
 from accprobe.build import compiler
 from accprobe.render import progress
-from accprobe.sass import reading
 from accprobe.sass.reading import Function
-
-DISASSEMBLED: dict[bytes, list[Function]] = {}
 
 
 @pytest.fixture(autouse=True)
-def _disassembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disassembler takes most of the time of a command here, and the cubins are few."""
-
-    def functions(path: Path, matrix: bool = False) -> Iterator[Function]:
-        content = path.read_bytes()
-        if content not in DISASSEMBLED:
-            DISASSEMBLED[content] = list(read(path))
-        yield from DISASSEMBLED[content]
-
-    read = reading.functions
-    monkeypatch.setattr(reading, "functions", functions)
+def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "BETWEEN_LINES", 1e9)
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from accprobe.cli.output import print_message
-
 ACCPROBE = [sys.executable, "-m", "accprobe"]
 
 
@@ -66,15 +64,6 @@ def test_characters_that_the_encoding_lacks_are_escaped() -> None:
 def test_what_programs_read_is_utf8_whatever_the_locale() -> None:
     done = ran("diff", "sim:v100", "sim:a2", "--format", "json", env={"PYTHONIOENCODING": "latin-1"})
     assert json.loads(done.stdout)["headline"].startswith("Volta → Ampere")
-
-
-@pytest.mark.parametrize(("terminal", "before"), [(True, "\r\x1b[K"), (False, "")])
-def test_a_sentence_takes_the_line_of_a_progress_bar(
-    terminal: bool, before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    print_message("no GPU found")
-    assert capsys.readouterr().err == f"{before}accprobe: no GPU found\n"
 
 
 NOISY = """

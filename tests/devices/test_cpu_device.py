@@ -8,7 +8,7 @@ from marks import some
 from planted_processor import FMA, planted
 
 from accprobe.build import machine_code, processor
-from accprobe.devices import cpu, open_device
+from accprobe.devices import cpu
 from accprobe.devices.cpu import USUAL, CpuDevice
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.evaluator import evaluate
@@ -126,18 +126,3 @@ def test_what_a_processor_lacks_is_skipped_with_its_flag(monkeypatch: pytest.Mon
     assert device.explain_unavailable(parse("TDPBF16PS")) == "this processor has no flag"
     with pytest.raises(DeviceError, match="cannot be run: this processor has no flag"):
         device.dot(parse("TDPBF16PS"), Request.zeros(parse("TDPBF16PS"), 1))
-
-
-def test_a_processor_without_any_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
-    monkeypatch.setattr(processor, "flags", frozenset)
-    monkeypatch.setattr(processor, "name", lambda: "Old")
-    sentence = (
-        "cpu cannot be measured: Old has no avx512_bf16 and no avx512_vnni and no amx_bf16 and no amx_fp16 and no amx_int8;"
-        " --device sim:NAME shows published models of GPUs"
-    )
-    with pytest.raises(DeviceError) as told:
-        open_device("cpu")
-    assert str(told.value) == sentence
-    monkeypatch.setattr(processor, "architecture", lambda: "riscv64")
-    assert processor.explain_missing_instructions() == "accprobe knows no dot product of a processor of riscv64"

@@ -32,11 +32,6 @@ FOUND = {
         {"product_exponent": "normalised operands", "min_exponent": -31, "underflow_sign": "positive"}
         | {"subnormal_results": "flushed", "nan": 0x7FFF},
     ),
-    "rules that hide each other": plant(
-        *("tf32 f32", 4, "[[[[c 0] 1] 2] 3]", "21 RNE 37 floor", "kept flushed"),
-        {"product_exponent": "normalised product", "zero_sign": "ieee", "underflow_sign": "positive"}
-        | {"overflow": "largest", "subnormal_results": "flushed", "nan": 0x7FFFFFFF},
-    ),
     "a floor that few operands show": plant(
         *("e5m2 f32", 32, "[c 0-31]", "6 RNE 20 nearest", "kept flushed"),
         {"zero_terms": "aligned", "zero_sign": "ieee", "underflow_sign": "positive", "overflow": "largest"}
@@ -45,19 +40,13 @@ FOUND = {
     "a draft that alternatives' operands contradict": plant(
         "e4m3 f16", 4, "[[[[c 0] 1] 2] 3]", "7 RU 12 sticky", "kept kept", {"nan": 0x7FFF}
     ),
-    "bits far beyond what shows": plant(
-        *("e4m3 f16", 16, "[[[[0-3]@0 [4-7]@0]@1 [[8-11]@0 [12-15]@0]@1]@1 c]@1", "6 RNE 39 truncate", "kept kept"),
-        {"nan": 0xFE00},
-    ),
 }
 
 
 # As long as all others together, each.
 LONG = (
     "an alignment that zeros and C show together",
-    "rules that hide each other",
     "a draft that alternatives' operands contradict",
-    "bits far beyond what shows",
     "a floor that no operand shows",
 )
 

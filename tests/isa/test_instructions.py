@@ -13,7 +13,7 @@ import pytest
 import accprobe
 from accprobe.errors import UnknownName
 from accprobe.isa import architectures, instructions
-from accprobe.isa.families import FAMILIES, TCGEN05, WGMMA, registers
+from accprobe.isa.families import FAMILIES, TCGEN05, WGMMA
 from accprobe.isa.instructions import Instruction, architectures_with, catalog, parse
 
 TARGETS = architectures.targets()
@@ -116,21 +116,6 @@ def test_unknown_compute_capability() -> None:
         UnknownName, match=r"^no known architecture has compute capability 6\.1; accprobe knows sm_70 to sm_121$"
     ):
         architectures.from_compute_capability(6, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "held"),
-    [
-        ("mma.sync.m16n8k16.f32.f16.f16.f32", (4, 2, 4, 4)),
-        ("mma.sync.m16n8k16.f16.e4m3.e5m2.f16", (2, 1, 2, 2)),
-        ("mma.sync.m8n8k4.f64.f64.f64.f64", (1, 1, 2, 2)),
-        ("wgmma.m64n256k32.f32.e4m3.e4m3", (0, 0, 128, 128)),
-        ("wgmma.m64n8k16.f16.f16.f16.rs", (4, 0, 2, 2)),
-    ],
-)
-def test_registers_of_a_lane(name: str, held: tuple[int, int, int, int]) -> None:
-    """PTX ISA, "Matrix Fragments" and "Register Fragments": vectors of so many registers."""
-    assert tuple(registers(parse(name)).values()) == held
 
 
 def test_records_are_the_same_in_another_process() -> None:

@@ -72,7 +72,6 @@ SCALED = {
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("m128n16k16.kind::f16.f16.f16.f16", {"n": 2, "m": 8}),
         ("m128n16k16.kind::f16.f32.bf16.bf16", {"d": 1, "a": 1, "b": 1, "n": 2, "m": 8}),
         ("m128n16k8.kind::tf32.f32.tf32.tf32", {"d": 1, "a": 2, "b": 2, "n": 2, "m": 8}),
         ("m128n16k32.satfinite.kind::i8.s32.s8.u8", {"saturates": 1, "d": 2, "a": 1, "n": 2, "m": 8}),
@@ -85,7 +84,6 @@ SCALED = {
             {"sparse": 1, "a": 1, "b": 1, "n": 2, "scale": 1, "m": 1},
         ),
         ("m128n16k32.kind::mxf8f6f4.scale_vec::1X.f32.e4m3.e2m1.ue8m0", {"b": 5, "n": 2, "scale": 1, "m": 1}),
-        ("m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", {"a": 1, "b": 1, "n": 2, "scale": 1, "m": 1}),
         ("m128n16k64.kind::mxf4nvf4.scale_vec::4X.f32.e2m1.e2m1.ue4m3", {"a": 1, "b": 1, "n": 2, "m": 1}),
         ("m128n16k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3", {"a": 1, "b": 1, "n": 2, "m": 1, "k": 1}),
     ],
@@ -102,11 +100,9 @@ def test_the_instruction_descriptor_has_the_fields_of_the_tables(name: str, fiel
     ("name", "columns"),
     [
         ("m128n16k16.kind::f16.f32.f16.f16", 32),
-        ("m128n16k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", 32),
         ("m256n256k16.kind::f16.f32.f16.f16", 256),
         ("sp.m256n256k32.kind::f16.f32.f16.f16", 512),
         ("m256n256k64.kind::mxf4.scale_vec::2X.f32.e2m1.e2m1.ue8m0", 512),
-        ("m128n16k96.kind::mxf4nvf4.scale_vec::6X.f32.e2m1.e2m1.ue4m3", 32),
     ],
 )
 def test_columns_of_tensor_memory(name: str, columns: int) -> None:

@@ -41,18 +41,11 @@ CONFIRMED = "claims.0.product: status: 'confirmed', yet "
 MODEL = "regions.0.model"
 BROKEN: dict[str, tuple[str, object, str]] = {
     "no shape": ("k", None, "claims.0.product.k: the key is missing"),
-    "unknown format": ("b", "f33", "claims.0.product: b: there is no format 'f33'"),
-    "a list for an option": ("options", {"x": [1]}, "claims.0.product.options.x"),
     "fresh elements differ": ("verification.mismatches", 2, f"{CONFIRMED}2 results differ from the model and 0 contradict it"),
     "no model": (MODEL, None, f"{CONFIRMED}regions.0: there is no model"),
     "suggested": ("regions.0.findings.split_k.bound", "suggested", f"{CONFIRMED}regions.0: findings.split_k is suggested"),
     "an element more": ("regions.0.elements", 127, f"{CONFIRMED}its regions have 127 of 128 elements"),
     "model of another K": ("k", 512, "claims.0.product: regions.0.model: of 1024 e4m3 e4m3 f32, and the row of 512"),
-    "evidence": (
-        "regions.0.findings.split_k.evidence",
-        [["00", "00", "00", "00"]],
-        "claims.0.product: regions.0.findings.split_k.evidence: evidence has its own key",
-    ),
     "a tree beyond K": (
         f"{MODEL}.tree.reduction.0.repeat",
         9,

@@ -47,11 +47,6 @@ def test_full_width_operands_find_every_planted_width(dtype: str, block_k: int) 
         assert concluded("full-width", dtype, block_k, bits) == (bits, "exact")
 
 
-@pytest.mark.parametrize("bits", [7, 10, 13])
-def test_normal_operands_find_narrow_units(bits: int) -> None:
-    assert concluded("normal", "e4m3", 32, bits) == (bits, "exact")
-
-
 @pytest.mark.parametrize("bits", [22, 23])
 def test_where_normal_operands_need_no_more_bits_the_answer_is_a_bound(bits: int) -> None:
     value, bound = concluded("normal", "e4m3", 32, bits)

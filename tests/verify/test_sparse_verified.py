@@ -15,12 +15,9 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
-from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
 from accprobe.report.names import named_models
 from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes
 from accprobe.verify.coverage import cover
-from accprobe.verify.layouts import layout_operands, with_layouts
-from accprobe.verify.outcome import Events
 from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
@@ -45,17 +42,6 @@ def test_every_event_is_met_though_no_operands_are_random(seed: int) -> None:
         done = cover(InstructionSubject(SimulatedDevice({inst: known}), inst), known, 0, seed)
         assert done.events is not None
         assert (inst.name, done.events.missing, done.mismatches) == (inst.name, (), 0)
-
-
-def test_operands_for_layouts_are_few_and_by_their_own_bits() -> None:
-    used = np.zeros(LAYOUTS, bool)
-    for request in layout_operands(INST, used, 0):
-        chosen = own_layouts(request)
-        np.testing.assert_array_equal(laid_out(INST, request).b, laid_out(INST, request, chosen).b)
-        used[chosen] = True
-    assert with_layouts(Events(0, 0), INST, used).missing == ()
-    assert used.sum() < 100
-    assert list(layout_operands(INST, used, 0)) == []
 
 
 def test_a_wrong_model_is_shown_a_sparse_question_that_shrinks() -> None:
