@@ -67,7 +67,7 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
     assert text.startswith("SIMULATED: these are published models, nothing was measured\n")
     shown = [line.rstrip() for line in text[text.index("Truncation") :].splitlines()]
     assert "Bits kept by partial sums of a Triton GEMM: e4m3: QGMMA 13 (e8m13), HMMA 23 (f32)" in text
-    assert shown[:-2] == [
+    assert shown[: shown.index("") + 8] == [
         "Truncation-mask sweep: m 64, n 64, k 512, blocks of 64 × 64; Triton N",
         "",
         "operand                            bits kept,  bits kept,   relative",
@@ -77,10 +77,6 @@ def test_whole_output_says_simulated_and_has_no_empty_column() -> None:
         "             2      128  128×HMMA  ≥23         23 (f32)    3.7e-07 %",
         "             4       32  1×QGMMA   13 (e8m13)  13 (e8m13)   0.0044 %",
         "             4      128  4×QGMMA   13 (e8m13)  13 (e8m13)    0.013 %",
-        "",
-        "Simulated: published models evaluated, nothing was measured.",
-        "! e4m3 with 2 warps at block-K 32, 128: operands are converted and multiplied by HMMA, not by fp8's own unit.",
-        "≥: a lower bound: exact sums of these operands show no more bits either.",
     ]
 
 
@@ -93,11 +89,11 @@ def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
     assert Path(f"{path}~").is_file()
     shown = invoke("show", str(path), columns=130)
     assert shown.exit_code == 0
-    assert "Simulated: published models evaluated" in shown.stdout
+    assert "SIMULATED" in shown.stdout
     assert "13 (e8m13)" in shown.stdout
     markdown = invoke("show", str(path), "--all", "--format", "markdown").stdout
     assert "| e4m3 | 4 | 64 | 2×QGMMA |" in markdown
-    assert "Simulated: published models evaluated" in markdown
+    assert "SIMULATED" in markdown
 
 
 def test_without_triton_the_line_that_installs_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
     if report.functions:
         yield from function_blocks(report.functions, expand)
     if report.sweeps:
-        yield from sweep_blocks(report.sweeps, expand, report.device.kind == "simulated")
+        yield from sweep_blocks(report.sweeps, expand)
     yield from map(Paragraph, report_title(report))
 
 
@@ -125,7 +125,7 @@ def report_page(report: Report) -> Iterator[Element]:
         yield Heading("Functions" if is_first else function_headline(report.functions), 2, "functions")
         yield from tuple(function_blocks(report.functions, expand=True))[1:]
     if report.sweeps:
-        yield from sweep_page(report.sweeps, report.device.kind == "simulated")
+        yield from sweep_page(report.sweeps)
     if of_instructions:
         yield Heading("Instructions", 2, "instructions")
         yield from (instruction_section(each.row, anchor=f"i{i}") for i, each in enumerate(shown))

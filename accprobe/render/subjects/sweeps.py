@@ -11,15 +11,10 @@ from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.report.words import percent, register
 from accprobe.sass import opcodes
 
-MASKED = (
-    "A GEMM clears more and more low bits of its partial sums, for each block-K. The largest number of bits that can be cleared"
-    " without a change shows how many the instruction computes. If the same mask changes no exact sum either, it is a lower"
-    " bound (≥)."
-)
-
-PROMOTED = (
-    "N of 23: the mask clears bits of an f32 sum of several partial sums; N is the number of fraction bits that they reach with"
-    " these operands. The unit's accumulator shows where nothing is promoted."
+NOTES = (
+    "≥: a lower bound: exact sums of these operands show no more bits either. N of 23: the mask clears bits of an f32 sum of"
+    " several partial sums (promotion), of which these operands reach N. bits differ: elements, with any mask, that the"
+    " opcode's published model predicts otherwise."
 )
 
 FP8 = ("e4m3", "e5m2")
@@ -89,24 +84,22 @@ COLUMNS = (
     Column("bits\ndiffer", _differ, number=True),
     Column("TFLOP/s", _of("tflops", ".0f"), number=True),
     Column("registers", _of("registers"), "detail", number=True),
+    Column("remark", _of("reason"), "context", least=20),
 )
 
 
-def sweep_blocks(records: Sequence[SweepRecord], expand: bool, simulated: bool) -> Iterator[Element]:
+def sweep_blocks(records: Sequence[SweepRecord], expand: bool) -> Iterator[Element]:
     """Yield the bits kept for each operand type. expand: also a table for each problem."""
     yield Heading(sweep_headline(records) + "; --all has each configuration" * (not expand), 2)
     if expand:
-        yield from sweep_tables(records, simulated)
-    else:
-        yield from (Paragraph(note) for note in remarks(records, simulated) if note.tone in ("bad", "warning"))
+        yield from sweep_tables(records)
 
 
-def sweep_page(records: Sequence[SweepRecord], simulated: bool) -> Iterator[Element]:
+def sweep_page(records: Sequence[SweepRecord]) -> Iterator[Element]:
     """Yield the bits kept for each operand type, then every configuration, folded."""
     yield Heading("Sweeps", 2, "sweeps")
     yield Paragraph(sweep_headline(records))
-    yield Paragraph(MASKED)
-    yield Section("Every configuration", lambda: sweep_tables(records, simulated))
+    yield Section("Every configuration", lambda: sweep_tables(records))
 
 
 def sweep_headline(records: Iterable[SweepRecord]) -> str:
@@ -143,62 +136,17 @@ def _size(record: SweepRecord) -> str:
     return f"m {record.m}, n {record.n}, k {record.k}, blocks of {record.block_m} × {record.block_n}"
 
 
-def sweep_tables(records: Sequence[SweepRecord], simulated: bool = False) -> Iterator[Element]:
+def sweep_tables(records: Sequence[SweepRecord]) -> Iterator[Element]:
     """Yield a table for each problem; records that differ only in their operands share a line."""
     found: dict[tuple[object, ...], list[SweepRecord]] = {}
     for each in records:
         found.setdefault(each.model_copy(update={"operands": "normal"}).key, []).append(each)
-    for problem, of_problem in groupby(map(tuple, found.values()), _problem):
-        lines = list(of_problem)
+    for problem, lines in groupby(map(tuple, found.values()), _problem):
         yield Heading(problem, 2)
-        if any(line[0].measured for line in lines):
-            yield tabulate(COLUMNS, lines, group=lambda line: line[0].dtype)
-        yield from map(Paragraph, remarks([each for line in lines for each in line], simulated))
+        yield tabulate(COLUMNS, lines, group=lambda line: line[0].dtype)
+    yield Paragraph(Phrase(NOTES, "quiet"))
 
 
 def _problem(line: SweepLine) -> str:
     promoted = f", promotion interval {line[0].promote_every}" if line[0].promote_every else ""
     return f"Truncation-mask sweep: {_size(line[0])}{promoted}; Triton {line[0].triton}"
-
-
-def remarks(records: Sequence[SweepRecord], simulated: bool) -> Iterator[Phrase]:
-    """Yield notes on records: what was converted, the meaning of marks, overflow, and what could not be measured."""
-    if simulated:
-        yield Phrase("Simulated: published models evaluated, nothing was measured.", "bad")
-    if converted := [record for record in records if is_converted(record)]:
-        where = "; ".join(places(converted))
-        yield Phrase(f"! {where}: operands are converted and multiplied by HMMA, not by fp8's own unit.", "warning")
-    if any(record.effective_bits and record.effective_bits.bound == "at_least" for record in records):
-        yield Phrase("≥: a lower bound: exact sums of these operands show no more bits either.", "quiet")
-    if any(" of " in bits(record).text for record in records):
-        yield Phrase(PROMOTED, "quiet")
-    if any(record.prediction for record in records):
-        yield Phrase("bits differ: elements, with any mask, that the opcode's published model predicts otherwise.", "quiet")
-    found: dict[str, list[SweepRecord]] = {}
-    for record in records:
-        for text in filter(None, (_overflow(record), record.reason)):
-            found.setdefault(text, []).append(record)
-    yield from (Phrase(f"{'; '.join(places(alike))}: {text}", "quiet") for text, alike in found.items())
-
-
-def _overflow(record: SweepRecord) -> str:
-    if not record.unit_overflow or not record.add_overflow:
-        return ""
-    unit, add = record.unit_overflow, record.add_overflow
-    return (
-        f"{' + '.join(map(opcodes.stem, record.opcodes))}, no block overflows (that takes 131,072 products); sums that stay in"
-        f" the unit: right from {unit.smallest} to {unit.largest}, beyond: {unit.rule};"
-        f" blocks added by ordinary adds: {add.rule}."
-    )
-
-
-def places(records: Iterable[SweepRecord]) -> Iterator[str]:
-    """Yield configurations in few words: "tf32 with 2, 4, 8 warps at block-K 512"."""
-    blocks: dict[tuple[str, int], dict[int, None]] = {}
-    for each in records:
-        blocks.setdefault((each.dtype, each.num_warps), {})[each.block_k] = None
-    alike: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for (dtype, warps), sizes in blocks.items():
-        alike.setdefault((dtype, tuple(sizes)), []).append(warps)
-    for (dtype, block_ks), several in alike.items():
-        yield f"{dtype} with {', '.join(map(str, several))} warps at block-K {', '.join(map(str, block_ks))}"
