@@ -194,7 +194,7 @@ def _tool(report: Report) -> str:
 # Short names; other fields have their titles.
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
 
-# Groups of operands in a headline.
+# Groups of operands, or changes of a product, in a headline.
 MOST_GROUPS = 2
 
 
@@ -267,7 +267,7 @@ def _plain(row: AnyClaim, field: str) -> str:
 
 
 def _others(diff: Diff) -> Iterable[str]:
-    """Yield "torch:mm 256x256x4096 f16 -> f32: 4 slices of 1024, partials f16 → one chain", "3 other products differ", and
+    """Yield "torch:mm 256x256x4096 f16 -> f32: split k 4 → 1, partial format f16 → none", "3 other products differ", and
     "1 product: status inferred → confirmed".
     """
     by_kind: dict[str, list[Pair]] = {}
@@ -275,7 +275,8 @@ def _others(diff: Diff) -> Iterable[str]:
         if pair.word == "changed" and not pair.instructions:
             by_kind.setdefault(pair.row.kind, []).append(pair)
     for kind, (first, *more) in by_kind.items():
-        yield f"{first.row.title}: {' → '.join(first.contrast())}"
+        changes = [f"{each.title} {each.a} → {each.b}" for each in first.changes]
+        yield f"{first.row.title}: {', '.join(changes[:MOST_GROUPS])}{', …' * (len(changes) > MOST_GROUPS)}"
         if more:
             yield f"{so_many(len(more), f'other {kind}')} differ{'s' * (len(more) == 1)}"
     alone = [pair for pair in diff.pairs if pair.word == "status changed" and not pair.instructions]

@@ -29,7 +29,7 @@ from accprobe.report.claims import Part
 from accprobe.report.products import ProductRow
 from accprobe.report.report import AnyClaim
 from accprobe.report.rows import Row
-from accprobe.report.words import PLAN_FINDINGS, PRODUCT_FINDINGS, effective_bits, found_words, miscounted, plan_words, ran_as
+from accprobe.report.words import PLAN_FINDINGS, PRODUCT_FINDINGS, effective_bits, found_words, miscounted, ran_as
 
 
 @dataclass(frozen=True)
@@ -157,20 +157,6 @@ class Pair:
         a, b = ("" if row is None else shown(row, field) for row in (self.a, self.b))
         return a, b
 
-    def plans(self) -> tuple[str, str]:
-        """Return the orders of K of both sides, "" of a side without a product."""
-        a, b = (_plans(row) if isinstance(row, ProductRow) else "" for row in (self.a, self.b))
-        return a, b
-
-    def contrast(self) -> tuple[str, str]:
-        """Return both plans in words: "4 slices of 1024, partials bf16", "one chain"; for equal plans the changed fields."""
-        a, b = self.plans()
-        if a != b:
-            return a, b
-        return ", ".join(f"{each.title} {each.a}" for each in self.changes), ", ".join(
-            f"{each.title} {each.b}" for each in self.changes
-        )
-
 
 def paired(a: AnyClaim, b: AnyClaim, fields: Sequence[str], marks: tuple[str, ...] = (), by: By = "name") -> Pair:
     """Compare two claims of one kind, whatever their subjects."""
@@ -196,14 +182,6 @@ def shown(row: AnyClaim, field: str, part: Part | None = None) -> str:
     if field == "effective_bits" and isinstance(row, Row) and field in findings:
         return effective_bits(row)
     return found_words(findings, field, isinstance(row, Row) and row.instruction.is_integer)
-
-
-def _plans(row: ProductRow) -> str:
-    """Return the plan of all elements, or of each region if they differ."""
-    every = [plan_words(region.findings) or NOT_KNOWN for region in row.regions]
-    if len(set(every)) == 1:
-        return every[0]
-    return " / ".join(f"{each} at {region.where}" for each, region in zip(every, row.regions, strict=True)) or NOT_KNOWN
 
 
 def _differences(a: AnyClaim, b: AnyClaim, fields: Sequence[str]) -> Iterator[Difference]:

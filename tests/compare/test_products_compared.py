@@ -86,19 +86,6 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "words"),
-    [
-        (SPLIT, product_data(), ("4 slices of 256, partials bf16", "one chain")),
-        (product_data(), dropped(), ("each product once yes", "each product once no")),
-        (UNKNOWN, product_data(), ("not known", "one chain")),
-        (SLICED, product_data(), ("4 slices of 256, added in f32", "one chain")),
-    ],
-)
-def test_why_two_differ(a: Row, b: Row, words: tuple[str, str]) -> None:
-    assert pair(a, b).contrast() == words
-
-
-@pytest.mark.parametrize(
     ("data", "line", "found"),
     [
         (product_data(product_model(promote=128)), "torch:mm: promote_every <= 128", []),

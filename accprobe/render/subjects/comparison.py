@@ -75,9 +75,6 @@ class Entry:
     def fields(self) -> list[tuple[str, str, str]]:
         """Return the title and both sides of each changed field."""
         fields = [(each.title, each.a, each.b) for each in self.first.changes]
-        a, b = self.first.plans()
-        if a != b and not any(each.field == "order" for each in self.first.changes):
-            return [("plan", a, b), *fields]
         families = _families(self.first)
         return [("instruction", *families), *fields] if self.by == "role" and len(families) == 2 else fields
 
