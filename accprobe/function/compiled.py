@@ -1,4 +1,4 @@
-"""Table models compiled by numba: the steps of `model` on blocks of words that stay in the cache of a CPU's core.
+"""Tables of models compiled by numba, on blocks of words that stay in the cache of a CPU's core.
 
 Import this module only where it is needed: it imports numba, which takes a few tenths of a second.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from accprobe.function.model import SPECIAL_CLASSES, FunctionModel
+from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import SQUARER_BITS, squares
 from accprobe.function.reductions import (
     BIAS,
@@ -20,7 +20,6 @@ from accprobe.function.reductions import (
     LARGEST_POWER,
     MASK,
     REDUCTIONS,
-    SIGN,
     WIDEST_SHIFT,
     Turns,
 )
@@ -30,35 +29,27 @@ from accprobe.isa.formats import Bits
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 _POWER, _EXP2, _LOG2, _TURNS = range(4)  # places in REDUCTIONS
-_AFTER = ("times", "plus", "square")
-_TIMES, _PLUS = range(2)
 _FACTOR = Turns.FACTOR
-_QUIET_NAN = np.uint32(0x7FFFFFFF)
 # Words of a block.
 WORDS_TOGETHER = 1024
 
-# Parameters of all reductions; one table; one scaling.
+# Parameters of all reductions; one table.
 _PARAMETERS = ("period", "direction", "dropped", "quarters", "first", "above")
-_STEP = np.dtype([(name, np.int64) for name in ("reduction", "flushed", *_PARAMETERS)])
+_STEP = np.dtype([(name, np.int64) for name in ("reduction", *_PARAMETERS)])
 _FIELDS = ("segment_bits", "exact_square", "unit", "has_first", "first", "ignored", "coefficients")
 _TABLE = np.dtype([(name, np.int64) for name in _FIELDS])
-_SCALING = np.dtype([("size", "i8"), ("below", "i8"), ("limit", "f8"), ("factor", "f8"), ("then", "i8"), ("value", "f8")])
 
 
-def table_words(model: FunctionModel, words: Bits) -> Bits:
-    """Return the result words of f32 words, as `FunctionModel.words` does."""
+def ordinary_words(model: FunctionModel, words: Bits) -> Bits:
+    """Return the result words of f32 words, as `FunctionModel.ordinary_words` does."""
     reduction: Any = model.reduction
     parameters = (getattr(reduction, name, 0) for name in _PARAMETERS)
-    step = np.array([(REDUCTIONS.index(type(reduction)), model.flushed, *parameters)], _STEP)
-    exact = np.array([*model.exact.items()], np.int64).reshape(-1, 2)
-    specials = np.array([*(model.specials.get(name, -1) for name in SPECIAL_CLASSES), -1])  # the last one: ordinary operands
-    scalings = [(s.size, s.below, s.limit, s.factor, _AFTER.index(s.then), s.value) for s in model.scalings]
+    step = np.array([(REDUCTIONS.index(type(reduction)), *parameters)], _STEP)
     coefficients = np.concatenate([table.coefficients for table in model.tables]).T.copy()
     kinds = np.stack([squares("truncated"), squares("exact")]).astype(np.int32)
-    given = np.ascontiguousarray(words, np.uint32).reshape(-1)
-    found = np.empty_like(given)
-    _words(step[0], _tables(model), np.array(scalings, _SCALING), specials, exact, coefficients, kinds, given, found)
-    return found.reshape(words.shape)
+    found = np.empty_like(words)
+    _words(step[0], _tables(model), coefficients, kinds, words, found)
+    return found
 
 
 def _tables(model: FunctionModel) -> np.ndarray[Any, np.dtype[np.void]]:
@@ -72,21 +63,16 @@ def _tables(model: FunctionModel) -> np.ndarray[Any, np.dtype[np.void]]:
 
 
 @_compiled
-def _words(p, tables, scalings, specials, exact, coefficients, squares, words, found):
+def _words(p, tables, coefficients, squares, words, found):
     table, argument, sign, exponent, values = np.zeros((5, WORDS_TOGETHER), np.int64)
-    scaled = np.empty(WORDS_TOGETHER, np.uint32)
     for start in range(0, len(words), WORDS_TOGETHER):
         given, results = words[start : start + WORDS_TOGETHER], found[start : start + WORDS_TOGETHER]
-        operands = scaled[: len(given)]
-        _scale(scalings, given, operands)
-        _block(p, tables, coefficients, squares, operands, table, argument, sign, exponent, values, results)
-        _set_specials(p.flushed, specials, exact, operands, results)
-        _correct(scalings, given, results)
+        _block(p, tables, coefficients, squares, given, table, argument, sign, exponent, values, results)
 
 
 @_compiled
 def _block(p, tables, coefficients, squares, words, table, argument, sign, exponent, values, found):
-    """Compute the words of one block, as if no operand was special."""
+    """Compute the words of one block."""
     for i in range(len(words)):
         exponent[i] = 0
     if p.reduction == _POWER:
@@ -192,51 +178,3 @@ def _assembled(sign, value, exponent):
 @_compiled
 def _shifted(value, left):
     return value << min(max(left, 0), WIDEST_SHIFT) >> min(max(-left, 0), 63)
-
-
-@_compiled
-def _set_specials(flushed, specials, exact, words, found):
-    """Set the results of special operands. Source of their classes: `special_classes`."""
-    zeros = MASK if flushed else 0
-    for i in range(len(found)):
-        word = np.int64(words[i])
-        size, negative = word & SIGN - 1, word >> 31
-        of_zero, of_infinity = 1 + negative, 3 + negative
-        kind = 5 if size > INFINITY else of_infinity if size == INFINITY else of_zero if size <= zeros else 0 if negative else 6
-        special, ordinary = specials[kind], found[i]
-        found[i] = special if special >= 0 else ordinary
-    for word, result in exact:
-        for i in range(len(found)):
-            if words[i] == word:
-                found[i] = result
-
-
-@_compiled
-def _scale(scalings, words, scaled):
-    for i in range(len(words)):  # numba compiles a loop in a hundredth of a slice's time
-        scaled[i] = words[i]
-    values, results = words.view(np.float32), scaled.view(np.float32)
-    for scaling in scalings:
-        limit, factor = np.float32(scaling.limit), np.float32(scaling.factor)
-        for i in range(len(words)):
-            if _applies(scaling.size, scaling.below, limit, values[i]):
-                results[i] = values[i] * factor
-
-
-@_compiled
-def _correct(scalings, words, found):
-    values, results = words.view(np.float32), found.view(np.float32)
-    for scaling in scalings:
-        limit, value = np.float32(scaling.limit), np.float32(scaling.value)
-        for i in range(len(words)):
-            if _applies(scaling.size, scaling.below, limit, values[i]):
-                y = results[i]
-                results[i] = y * value if scaling.then == _TIMES else y + value if scaling.then == _PLUS else y * y
-                if results[i] != results[i]:
-                    found[i] = _QUIET_NAN
-
-
-@_compiled
-def _applies(size, below, limit, x):
-    x = abs(x) if size else x
-    return x < limit if below else x > limit

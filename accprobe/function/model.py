@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.report.functions import ScalingRecord
 
 F32Words = NDArray[np.uint32]
-
+WordFunction = Callable[[Any], Any]
 
 SMALL = 2.0**-126
 SCALINGS: tuple[tuple[ScalingRecord, ...], ...] = (
@@ -81,22 +82,40 @@ class FunctionModel:
     scalings: tuple[ScalingRecord, ...] = ()
     flushed: bool = True
 
-    def words(self, words: Any) -> Any:
-        """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
-        if module_of(words) is not np or words.size <= IN_CACHE:
-            return self._words(words)
-        return in_parts(self._words, words.reshape(-1)).reshape(words.shape)
+    def words(self, words: Any, ordinary: WordFunction | None = None) -> Any:
+        """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy.
 
-    def _words(self, words: Any) -> Any:
-        if not self.scalings:
-            return self._table_words(words)
-        xp, x = module_of(words), values_of_words(words, _F32)
-        masks, scaled = [_is_scaled(scaling, x) for scaling in self.scalings], words
-        for scaling, mask in zip(self.scalings, masks, strict=True):
-            scaled = xp.where(mask, words_of_singles(x * scaling.factor), scaled)
-        found = self._table_words(scaled)
-        for scaling, mask in zip(self.scalings, masks, strict=True):
-            found = xp.where(mask, words_of_singles(_corrected(scaling, values_of_words(found, _F32))), found)
+        ordinary: returns the words of operands as if none was special, instead of `ordinary_words`.
+        """
+        given, by_tables = words.reshape(-1), partial(self._words, ordinary=ordinary or self.ordinary_words)
+        in_cache = ordinary is not None or module_of(words) is not np or words.size <= IN_CACHE
+        return (by_tables(given) if in_cache else in_parts(by_tables, given)).reshape(words.shape)
+
+    def _words(self, words: Any, ordinary: WordFunction) -> Any:
+        xp, scaled, scales = module_of(words), words, []
+        if self.scalings:
+            x = words.view(np.float32) if xp is np else values_of_words(words, _F32)  # cupy's f32 flushes subnormal numbers
+            scales = [(scaling, xp.flatnonzero(_is_scaled(scaling, x))) for scaling in self.scalings]
+            scaled = words.copy()
+        for scaling, rows in scales:
+            scaled[rows] = words_of_singles(values_of_words(words[rows], _F32) * scaling.factor)
+        found = self._with_specials(scaled, ordinary(scaled))
+        for scaling, rows in scales:
+            found[rows] = words_of_singles(_corrected(scaling, values_of_words(found[rows], _F32)))
+        return found
+
+    def _with_specials(self, words: Any, found: Any) -> Any:
+        xp, size = module_of(words), words & SIGN - 1
+        if "negative" in self.specials:
+            found = xp.where(words >= SIGN, np.uint32(self.specials["negative"]), found)
+        rows = xp.flatnonzero((size <= (MASK if self.flushed else 0)) | (size >= INFINITY))
+        results = found[rows]
+        for name, mask in special_classes(words[rows], self.flushed).items():
+            if name in self.specials:
+                results[mask] = self.specials[name]
+        found[rows] = results
+        for word, result in self.exact.items():
+            found[words == word] = result
         return found
 
     def words_of(self, words: Any, operand: Format, result: Format) -> Any:
@@ -106,7 +125,8 @@ class FunctionModel:
         found = values_of_words(self.words(words_of_singles(values_of_words(words, operand))), _F32)
         return FormatConversion("RZ", nan=None).words(found, result).astype(result.dtype)
 
-    def _table_words(self, words: Any) -> Any:
+    def ordinary_words(self, words: Any) -> Any:
+        """Return the result words of operands as if none was special."""
         xp, given = module_of(words), words.astype(np.int64)
         split = self.reduction.split(given)
         values, units = self._values(split, xp), self.units[0]
@@ -115,11 +135,6 @@ class FunctionModel:
         found = self.reduction.join(split, values, units)
         if isinstance(self.reduction, Octaves):
             found = xp.where(split.table < 0, given, found)
-        for name, mask in special_classes(given, self.flushed).items():
-            if name in self.specials:
-                found = xp.where(mask, self.specials[name], found)
-        for word, result in self.exact.items():
-            found = xp.where(given == word, result, found)
         return found.astype(np.uint32)
 
     def _values(self, split: Any, xp: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import fields
+from functools import partial
 from math import frexp
 from typing import Any
 
@@ -123,9 +124,10 @@ def _words_of(row: FunctionRow, words: Bits) -> Bits:
         assert row.model is not None
         found: Bits = candidate_of(row.model, operand, result).words(words)
     elif row.operand == row.result == "f32" and tiles.pays(words.size / NUMPY_RATE):
-        from accprobe.function.compiled import table_words
+        from accprobe.function.compiled import ordinary_words
 
-        found = table_words(model_of(row.model), words)
+        model = model_of(row.model)
+        found = model.words(words, partial(ordinary_words, model))
     else:
         found = model_of(row.model).words_of(words, operand, result)
     return found.astype(result.dtype)

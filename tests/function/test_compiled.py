@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -43,9 +43,9 @@ def models() -> dict[str, FunctionModel]:
 @pytest.mark.parametrize("name", models())
 def test_compiled_tables_compute_what_numpy_computes(name: str) -> None:
     pytest.importorskip("numba")
-    from accprobe.function.compiled import WORDS_TOGETHER, table_words
+    from accprobe.function.compiled import WORDS_TOGETHER, ordinary_words
 
     ranges = [np.arange(begin, begin + 64) for begin in BEGINS]
     words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (2 * WORDS_TOGETHER + 1))]).astype(np.uint32)
     model = models()[name]
-    assert np.array_equal(table_words(model, words), model.words(words))
+    assert np.array_equal(model.words(words, partial(ordinary_words, model)), model.words(words))
