@@ -199,7 +199,7 @@ class QuantisedPair:
             return how, ScaleWords(a, b.T.copy())
         chains = list(model.chains())
         if any(chain.start // self.a.ks != (chain.stop - 1) // self.a.ks for chain in chains):
-            return None
+            return None  # a chain adds products of two blocks before they are scaled
         of_chain = np.array([chain.start // self.a.ks for chain in chains])
         return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
 

@@ -66,7 +66,7 @@ def version() -> str | None:
     return text.value.decode()
 
 
-def profiler_open() -> bool | None:
+def is_profiler_open() -> bool | None:
     """Return whether the driver lets this user read performance counters; None without a driver."""
     try:
         text = Path("/proc/driver/nvidia/params").read_text(encoding="utf-8")

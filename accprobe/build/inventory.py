@@ -57,7 +57,7 @@ def inventory() -> list[Item]:
     """Return everything that accprobe can use, found or not, the most important first."""
     gpus = driver.gpu_count()
     packages = {name: _package(*names) for name, names in _PACKAGES.items()}
-    profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[driver.profiler_open()]
+    profiler = {True: "", False: "counters are for root only: see ERR_NVGPUCTRPERM", None: ""}[driver.is_profiler_open()]
     return [
         Item("driver", "running anything on a GPU", driver.version(), install.DRIVER),
         Item(

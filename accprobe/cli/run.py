@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
 
-BESIDE = "h200"
-"""The recorded report that is named if a processor was measured because there is no GPU."""
+RECORDED_GPU = "h200"
+"""The recorded report whose headline is printed if a processor was measured because there is no GPU."""
 
 
 @click.command("run")
@@ -65,8 +65,8 @@ def run_command(
     """Measure, bit for bit, every matrix instruction of a GPU or CPU.
 
     Infers a model of each instruction, verifies it on fresh random dot products, and searches for operands that contradict it
-    or rule out alternatives. Instructions without a probe are skipped. After Ctrl-C the rows so far are in
-    FILE with -o, else printed.
+    or rule out alternatives. Instructions without a probe are skipped. Ctrl-C keeps the rows so far: accprobe writes them to
+    the FILE of -o, or prints them.
 
     Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models,
     whose rows are `simulated`. In CI, use `--device gpu`, which fails instead.
@@ -112,11 +112,11 @@ def _blocks(report: Report, expand: bool) -> Iterator[Element]:
     from accprobe.render.subjects.report import report_blocks, report_headline
     from accprobe.report.report import Report
 
-    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})  # `announce` named it
+    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})  # printed before
     yield from report_blocks(announced, expand)
     if report.device.kind == "cpu" and report.device.reason:
-        recorded = report_headline(Report.load(BESIDE))
-        yield Paragraph(f"For comparison, a recorded GPU (`accprobe show {BESIDE}`): {recorded}")
+        recorded = report_headline(Report.load(RECORDED_GPU))
+        yield Paragraph(f"For comparison, a recorded GPU (`accprobe show {RECORDED_GPU}`): {recorded}")
 
 
 def _check_any_measured(report: Report) -> None:

@@ -109,6 +109,7 @@ def _matched(a: Report, b: Report) -> Iterator[tuple[list[Row], list[Row]]]:
 
 
 def _representing(rows: Sequence[Row], other: Report) -> list[Row]:
+    """Return the rows with the largest k, and those whose name `other` does not have."""
     names = {row.name for row in other.instructions}
     largest = max(row.instruction.k for row in rows)
     return [row for row in rows if row.instruction.k == largest or row.name not in names]
@@ -122,7 +123,7 @@ def _nearest(rows_a: Sequence[Row], rows_b: Sequence[Row]) -> list[tuple[Row, Ro
 
 
 def _named(a: Report, b: Report, matched: Collection[AnyClaim]) -> Iterator[tuple[AnyClaim | None, AnyClaim | None]]:
-    """Yield claims of one key, and claims of one side that are not matched by role."""
+    """Yield the claims of both sides with the same key, and claims of one side that are not `matched` by role."""
     of_a, of_b = ({claim.key: claim for claim in report.claims} for report in (a, b))
     names = {claim.key for claim in matched}
     for key in dict.fromkeys([*of_a, *of_b]):
@@ -159,6 +160,7 @@ def _pair(
 
 
 def _why_absent(side: str, report: Report, claim: AnyClaim | None, other: AnyClaim) -> str:
+    """Return why a side has no values to compare with `other`. claim: the skipped one of that side, None if it has none."""
     if not isinstance(other, Row):
         return f"no values in {side}: {claim.reason}" if claim else ""
     if isinstance(claim, Row):
@@ -191,10 +193,10 @@ def _tool(report: Report) -> str:
     return " ".join(filter(None, (report.tool.version, report.tool.commit)))
 
 
-# Short names; other fields have their titles.
+# Short names of fields in a headline; other fields have their titles.
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
 
-# Groups of operands, or changes of a product, in a headline.
+# Most groups of operands, or changes of a product, in a headline; the others are counted.
 MOST_GROUPS = 2
 
 

@@ -110,7 +110,7 @@ def _failures(claim: AnyClaim, requirement: Requirement) -> Iterator[str]:
     """Yield the values that fail; every region of a product must pass."""
     if requirement.field in CLAIM_FIELDS:
         plain = CLAIM_FIELDS[requirement.field](claim)
-        if requirement.field == "computes" and not claim.holds:
+        if requirement.field == "computes" and not claim.holds:  # the words of a model that is not confirmed pass nothing
             yield f"{plain or NO_VALUE}, {claim.status}: {claim.reason}"
         else:
             yield from filter(None, [_plain_failure(plain, requirement)])

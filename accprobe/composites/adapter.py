@@ -1,4 +1,4 @@
-"""Composites of torch as callables of x [rows, K]: results as bit patterns, for given eps and targets."""
+"""Composites of torch (a sum along each row and steps around it) as callables of x [rows, K]: results as bit patterns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CompositeAdapter(CallableAdapter):
     """A composite of x [rows, K], such as softmax along K, with the interface of a product.
 
     `product` multiplies ones by x: it calls the composite and returns the first result of each row, which is enough to test
-    whether calls repeat. given: the arguments of the row. record: the steps, once they are known.
+    whether calls repeat. given: eps, targets and reduction of the report's row. record: the steps, once they are known.
     """
 
     def __init__(self, name: str, spec: Spec, given: Arguments, device: str | None) -> None:
@@ -65,7 +65,7 @@ class CompositeAdapter(CallableAdapter):
     def cupy(self) -> Any:
         """Return cupy if results can be predicted on the composite's GPU, otherwise None.
 
-        It flushes subnormal numbers, which decide results of random rows only if there is one for each element, as in softmax.
+        cupy flushes subnormal numbers. They change results of random rows only if each element has a result, as in softmax.
         """
         if not (self.library.device.startswith("cuda") and self.spec.b is self.spec.out is SINGLE and self.columns == 1):
             return None
@@ -100,7 +100,7 @@ class CompositeAdapter(CallableAdapter):
         return self.library.patterns(found, self.spec.out).reshape(starts.size, -1)
 
     def reduced(self, x: Bits, targets: Any) -> Bits:
-        """Return the result word [1, 1] of all rows, with the reduction of the row."""
+        """Return the result word [1, 1] of all rows, reduced by mean or sum as given."""
         self.calls += 1
         operand = self.library.operand("x", x, self.spec.b)
         found = self.composite.call(operand, Arguments(None, self._on_device(targets), self.given.reduction))
@@ -108,7 +108,7 @@ class CompositeAdapter(CallableAdapter):
 
     def limit_elements(self, elements: int) -> int:
         """Return the default number of fresh results: fewer where a long row has a single result, more of 16 bits."""
-        terms = self.spec.k // self.columns
+        terms = self.spec.k // self.columns  # elements of x for each result
         if self.cupy is not None:
             return elements
         limit = ELEMENTS_OF_X["cuda" if self.library.device.startswith("cuda") else "cpu"]

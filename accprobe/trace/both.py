@@ -95,6 +95,7 @@ class _Side:
 def isolate_program(name: str, file: str, ending: Callable[[], str]) -> Iterator[None]:
     """Raise AccprobeError, with one sentence, if the program inside raises an error or ends the process.
 
+    ending: returns the end of the sentence, such as "nothing was compared".
     Restore torch's default dtype afterwards, so that one side does not change the other.
     """
     import torch
@@ -200,7 +201,7 @@ def _keep_operands(side: _Side, found: TraceComparison, which: int) -> KeptCalls
 
     recorder, trace = side.record(keep=keep), found.traces[which]
     calls = dict(recorder.kept)
-    if trace.operations[-1].number in numbers and trace.operations[-1].name == "return":
+    if trace.operations[-1].number in numbers and trace.operations[-1].name == "return":  # not called: it has no recorded call
         calls[trace.operations[-1].number] = RecordedCall(None, tuple(recorder.results), {}, {})
     again = {x.number: [y.hash for y in x.outputs] for x in recorder.operations}
     changed = {x.number for x in trace.operations if again.get(x.number) != [y.hash for y in x.outputs]}
