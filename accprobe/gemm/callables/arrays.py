@@ -22,8 +22,8 @@ PARTS = 8
 # Words and calls that are laid out together on the device, and the alignment of each call's part. torch aligns its own
 # allocations to 512 bytes or more.
 WINDOWS, TOGETHER, ALIGNED = 1 << 24, 256, 512
-# Least number of calls for which a CUDA graph saves time, and the number of its streams: one call fills a few cores.
-MANY_CALLS, STREAMS = 512, 16
+# Least number of calls for which a CUDA graph saves time.
+MANY_CALLS = 512
 
 # Formats that results may have.
 _RESULTS = ("f64", "f32", "f16", "bf16", "e5m2", "e4m3", "s32", "s8", "u8")
@@ -198,24 +198,12 @@ class TorchArrays(ArrayLibrary):
         torch, expected, graph = self._torch, self._called(function, operands), self._torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                found = torch.stack(self._called_on_streams(function, operands))
+                found = torch.stack([self._array(function(x)) for x in operands])
             graph.replay()
             same = torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
         except RuntimeError:
             return None
         return (graph, found) if same else None
-
-    def _called_on_streams(self, function: Reducer, operands: Sequence[Any]) -> list[Any]:
-        """Return the results of calls on several streams, which start after the current one; it waits for them."""
-        cuda, found = self._torch.cuda, list(operands)
-        current, streams = cuda.current_stream(self.device), [cuda.Stream(self.device) for _ in operands[:STREAMS]]
-        for first, stream in enumerate(streams):
-            stream.wait_stream(current)
-            with cuda.stream(stream):
-                found[first::STREAMS] = [self._array(function(x)) for x in operands[first::STREAMS]]
-        for stream in streams:
-            current.wait_stream(stream)
-        return found
 
     def _transpose_into(self, role: str, words: NDArray[Any], buffer: Any) -> None:
         """Copy the operand as it lies in memory, part by part, and transpose each part on the device."""
