@@ -31,8 +31,6 @@ PRODUCT_REACH = 60
 MAX_EXPONENT = 14
 # Smallest exponent of a unit that f16 partial sums and results hold with a few bits to spare.
 MIN_EXPONENT = -22
-# Limit of a product whose sum is rounded to 8 bits: results show few bits, so the products span all that f32 sums keep.
-NARROW_REACH = 24
 # Exponent limit on both sides of 0 if nothing is f16; doubled for f64.
 UNIT_REACH = 30
 # Units counted at once. An accumulator with 13 fraction bits holds twice as many.
@@ -64,8 +62,6 @@ def unit_candidates(spec: Spec) -> Iterator[Units]:
     reach, kept = (2 * UNIT_REACH, _KEPT + 29) if spec.out.name == "f64" else (UNIT_REACH, _KEPT)
     a, b = spec.a, spec.b
     high, low = min(a.max_exponent + b.max_exponent, reach), max(lowest(a) + lowest(b), -reach)
-    if spec.out.storage_bits == 8:
-        low = max(low, lowest(spec.out))
     seen = set()
     for least in (low, max(low, MIN_EXPONENT)):
         for largest in (high, min(high, MAX_EXPONENT)):
@@ -219,8 +215,7 @@ def product_exponents(spec: Spec) -> tuple[int, int]:
     f32 = FORMATS["f32"]
     low = max(lowest, spec.out.min_exponent - spec.out.mantissa_bits, f32.min_exponent + 24, -PRODUCT_REACH)
     half = "f16" in (spec.a.name, spec.b.name)  # partial sums may be f16
-    of_result = NARROW_REACH if spec.out.storage_bits == 8 else spec.out.max_exponent - 4
-    return low, min(highest, MAX_EXPONENT if half else PRODUCT_REACH, of_result)
+    return low, min(highest, MAX_EXPONENT if half else PRODUCT_REACH, spec.out.max_exponent - 4)
 
 
 def shows_subnormals(spec: Spec) -> bool:

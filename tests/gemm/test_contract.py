@@ -225,27 +225,10 @@ def test_quantisation_by_other_schemes_is_named_without_a_plan() -> None:
     assert "A per 16 k and B per 16 k are quantised to e2m1, scale e4m3 below" in status(outcome)[1]
 
 
-def to_e4m3(d: Array) -> Array:
-    return np.clip(d, -448, 448).astype(float8_e4m3fn)
-
-
-def test_results_of_8_bits_show_the_order_and_the_precision_of_f32_sums() -> None:
-    def function(a: Array, b: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return to_e4m3(sum(chain(a[:, k : k + 24], b[k : k + 24]) for k in range(0, 64, 24)))
-
-    outcome = characterise(box(function, 16, 16, 64, "bf16", "e4m3"), elements=1 << 12)
-    assert status(outcome) == ("confirmed", "")
-    told = {name: finding.value for name, finding in findings(outcome).items()}
-    assert (told["products_per_sum"], told["result_bits"], told["sum_rounding"]) == (1, 23, "RNE")
-    assert outcome.main.plan is not None
-    assert len(list(outcome.main.plan.chains())) == 3
-
-
-def test_results_of_8_bits_that_become_nan_have_no_plan() -> None:
+def test_results_of_8_bits_have_no_plan() -> None:
     outcome = characterise(box(lambda a, b: chain(a, b).astype(float8_e4m3fn), 16, 16, 64, "bf16", "e4m3"), elements=1 << 10)
     assert outcome.main.plan is None
-    assert "results beyond ±448 become NaN: clamp them" in status(outcome)[1].replace(";", ":")
+    assert status(outcome)[1].endswith("results of 8 bits show too little of their sums: return bf16 or f32 (--out)")
 
 
 HALF = np.uint32(0x8000)

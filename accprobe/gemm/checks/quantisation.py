@@ -223,19 +223,6 @@ FIRST_FORMATS = ("f16", "bf16", "e4m3", "e5m2")
 EXPONENTS = (-120, 120)
 
 
-def find_nan_overflow(subject: RecordedCallable) -> str:
-    """Return the reason why no plan describes results that become NaN if D has no infinity, as of ml_dtypes; "" otherwise."""
-    spec, layout = subject.spec, layout_of(subject.spec)
-    if not spec.out.is_float or spec.out.infinity is not None:
-        return ""
-    a, b = layout.blank()
-    a[:, 0], b[:, 0] = layout.power(spec.out.max_exponent + 1)
-    if not np.isnan(spec.out.values(subject.product(a, b, keep=False))).any():
-        return ""
-    most = f"±{spec.out.largest_value:g}"
-    return f"results beyond {most} become NaN; clamp them to {most}, or return bf16 (--out bf16)"
-
-
 def find_conversion(subject: RecordedCallable) -> str:
     """Return how single products become results, "" if one rounding explains them or nothing does."""
     spec, rng = subject.spec, subject.rng(0xC0)
