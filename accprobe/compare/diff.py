@@ -196,7 +196,7 @@ def _tool(report: Report) -> str:
 # Short names of fields in a headline; other fields have their titles.
 WORDS = {"effective_bits": "accumulator", "alignment_bits": "alignment"}
 
-# Most groups of operands, or changes of a product, in a headline; the others are counted.
+# Most groups of operands, or changes of a product, that a headline names.
 MOST_GROUPS = 2
 
 
