@@ -111,12 +111,9 @@ def hold(evaluate: WholeOnGpu, model: ProductModel, a: Bits, b: Bits, scales: Sc
         "2 slices, promoted every 128",
         "tensor scales",
         "row scales",
-        "int8, dropped tail",
     ],
 )
 def test_products_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if NAMED[name].a == "s8":
-        pytest.importorskip("torch")
     plan = replace(NAMED[name], m=12, n=9)
     expected = product(model_of(plan), *(call := random_call(plan, "normal", 1))[:2], scales=call[2])
     monkeypatch.setattr("accprobe.evaluate.cuda.whole.product", None)
