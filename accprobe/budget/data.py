@@ -39,7 +39,7 @@ class DrawnPair(NamedTuple):
 class OwnData:
     """Matrices of the user: a [M, K], b [N, K], finite; if a is None, it is drawn from a normal distribution.
 
-    Rows are drawn at random. A shorter K takes the first k of the matrices, a longer K repeats them.
+    Rows are drawn at random.
     """
 
     name: str
@@ -64,12 +64,10 @@ class OwnData:
     def k(self) -> int:
         return int(self.b.shape[1])
 
-    def describe_k(self, k: int) -> str:
-        """Describe which k a product of that K uses; "" if it uses all once."""
-        if k == self.k:
-            return ""
-        which = f"only the first {k} of its {self.k} k are used" if k < self.k else f"its {self.k} k are repeated up to {k}"
-        return f"{self.name}: {which}."
+    def check_k(self, k: int) -> None:
+        """Raise AccprobeError if the matrices have another K."""
+        if k != self.k:
+            raise AccprobeError(f"{self.name} has K = {self.k}, and the product K = {k}; give K = {self.k}")
 
 
 # A name in DATA_KINDS, or matrices of the user.
@@ -85,18 +83,16 @@ def draw_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int
 def draw_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw a [M, K] and b [N, K] before rounding. Raises UnknownName."""
     if isinstance(data, OwnData):
-        a = _normal(m, k, rng) if data.a is None else _rows(data.a, m, k, rng)
-        return DrawnPair(a, _rows(data.b, n, k, rng))
+        data.check_k(k)
+        return DrawnPair(_normal(m, k, rng) if data.a is None else _rows(data.a, m, rng), _rows(data.b, n, rng))
     if data not in DATA_KINDS:
         raise UnknownName(f"unknown data '{data}'; {nearest(data, DATA_KINDS)}")
     return DATA_KINDS[data](m, n, k, rng)
 
 
-def _rows(values: Singles, count: int, k: int, rng: np.random.Generator) -> Singles:
+def _rows(values: Singles, count: int, rng: np.random.Generator) -> Singles:
     """Draw rows of the matrix, without replacement if there are enough."""
-    chosen = rng.choice(len(values), count, replace=count > len(values))
-    found: Singles = np.take(values[chosen], np.arange(k), axis=1, mode="wrap")
-    return found
+    return values[rng.choice(len(values), count, replace=count > len(values))]
 
 
 def _normal(rows: int, k: int, rng: np.random.Generator) -> Singles:

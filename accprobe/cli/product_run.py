@@ -250,8 +250,7 @@ class ProductRun:
 
         if spec.a.is_integer:
             raise AccprobeError(f"--data has real numbers, but the operands are {spec.a}: leave it out")
-        if taken := self.data.describe_k(spec.k):
-            print_message(taken)
+        self.data.check_k(spec.k)
         return partial(draw_patterns, self.data, spec.a, spec.b, spec.m, spec.n, spec.k)
 
     def keep_measured(self, reason: str) -> Report | None:

@@ -92,12 +92,10 @@ def test_operands_of_one_s_own(file: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_what_of_a_file_is_taken_is_told() -> None:
-    told = json.loads(budget("QGMMA", "--data", "w.npy", "--k", "64,192", "--outputs", "64", "--format", "json").stdout)
-    assert told["notes"][-2:] == [
-        "w.npy: only the first 64 of its 96 k are used.",
-        "w.npy: its 96 k are repeated up to 192.",
-    ]
+def test_another_k_than_that_of_the_file_is_refused() -> None:
+    refused = budget("QGMMA", "--data", "w.npy", "--k", "64,192")
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines()[-1] == "accprobe: w.npy has K = 96, and the product K = 64; give K = 96"
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from accprobe.budget.accumulation import Accumulation
-from accprobe.budget.data import DATA_KINDS, OwnData
+from accprobe.budget.data import DATA_KINDS
 from accprobe.budget.error_check import FALSE_ALARMS
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.errors import CONFIDENCE, Interval
@@ -116,14 +116,13 @@ def budget_blocks(account: ErrorReport) -> Iterator[Element]:
         yield Paragraph(Phrase("Interrupted: some of the errors are missing.", "warning"), boxed=True)
     first, *others = account.words or ("Error budget",)
     yield Heading(first, 1)
-    yield from paragraphs(parts_of_files := list(_parts_of_files(account)), "quiet")
     for accumulation in account.accumulations:
         if entries := [entry for entry in account.entries if entry.accumulation == accumulation.name]:
             yield Heading(budget_title(accumulation), 2)
             yield tabulate(COLUMNS, by_data(entries), group=lambda entry: (entry.data, entry.scale))
     if others:
         yield List(tuple(others), "-")
-    yield from paragraphs((note for note in budget_notes(account) if note not in parts_of_files), "quiet")
+    yield from paragraphs(budget_notes(account), "quiet")
 
 
 def budget_title(accumulation: Accumulation) -> str:
@@ -159,15 +158,6 @@ def budget_notes(account: ErrorReport) -> Iterator[str]:
         yield "*: the error of the sum of scaled operands; scales of blocks along K need promotion within each block."
     if any(entry.scale == "nv16" for entry in account.entries):
         yield "nv16: e2m1 numbers, exact in the format of the operands, are summed by the named instruction."
-    yield from _parts_of_files(account)
-
-
-def _parts_of_files(account: ErrorReport) -> Iterator[str]:
-    """Yield which part of a file of operands is used, or that it is repeated."""
-    for data in account.request.data:
-        if isinstance(data, OwnData):
-            ks = dict.fromkeys(entry.k for entry in account.entries if entry.data == data.name)
-            yield from filter(None, map(data.describe_k, ks))
 
 
 ALWAYS = 0.995
