@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from accprobe.sass.opcodes import stem
 from accprobe.sass.reading import Function, Line
 
-_INDIRECT = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
-_JUMPS = _INDIRECT | {"BRA", "JMP"}
+_JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})
 _ENDS = frozenset({"EXIT", "RET", "KILL", "BPT", "RTT"})
 _LABEL = re.compile(r"\.L\w+")
-_PLACE = re.compile(r"\.L\w+|(?<![\w.])0x[0-9a-f]+")
-"""Profilers print addresses instead of labels."""
 
 
 START = -1
@@ -43,7 +40,7 @@ class Flow:
     def __init__(self, function: Function) -> None:
         lines = function.lines
         leaving = [i for i, line in enumerate(lines) if _leaves(line.opcode)]
-        targets = _all_targets(function, leaving)
+        targets = {i: _targets(lines[i], function.labels) for i in leaving}
         self.complete = all(to is not None and all(index < len(lines) for index in to) for to in targets.values())
         starts = {0, *(index for to in targets.values() for index in to or () if index < len(lines))}
         starts |= {i + 1 for i in leaving if i + 1 < len(lines)}
@@ -151,21 +148,11 @@ class Flow:
         return self.cycles[self.block_of(index)]
 
 
-def _all_targets(function: Function, leaving: Sequence[int]) -> dict[int, tuple[int, ...] | None]:
-    """Return by jumping line the lines that it may jump to; None if they are not known."""
-    places: dict[str, int] = dict(function.labels)
-    if any("0x" in function.lines[i].operands for i in leaving):
-        places |= {f"0x{line.offset:x}": index for index, line in enumerate(function.lines)}
-    return {i: _targets(function.lines[i], places) for i in leaving}
-
-
-def _targets(line: Line, places: Mapping[str, int]) -> tuple[int, ...] | None:
-    """Return the targets of one line, as `_all_targets` does."""
+def _targets(line: Line, labels: Mapping[str, int]) -> tuple[int, ...] | None:
+    """Return the lines that one line may jump to; None if they are not known."""
     if line.stem not in _JUMPS:
         return ()
-    named = (_LABEL if line.stem in _INDIRECT else _PLACE).findall(line.operands)
-    found = [places[label] for label in named if label in places]
-    return tuple(found) or None
+    return tuple(labels[label] for label in _LABEL.findall(line.operands) if label in labels) or None
 
 
 @cache

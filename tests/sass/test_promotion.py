@@ -157,12 +157,6 @@ def test_jump_to_one_of_several_places() -> None:
     assert one(text(*lines)).verdict == "promoted"
 
 
-def test_addresses_in_place_of_labels() -> None:
-    """As a profiler prints jumps."""
-    lines = [line.replace("`(.L_x_1)", "0x0") for line in LOOP if not line.endswith(":")]
-    assert (one(text(*lines)).verdict, one(text(*lines)).most) == ("promoted", 2)
-
-
 def test_order_of_the_text_is_not_that_of_the_flow() -> None:
     """The FADDs stand above the loop that they end."""
     lines = ("BRA `(.L_x_2)", ".L_x_1:", *ADDED, "@P0 EXIT", ".L_x_2:", FIRST, NEXT, NEXT, "BRA `(.L_x_1)")
