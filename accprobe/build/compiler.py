@@ -111,10 +111,7 @@ def compiler_version() -> str:
 
 def _nvrtc(code: str, target: str, name: str) -> bytes:
     try:
-        try:
-            from cuda.core import Program, ProgramOptions
-        except ImportError:  # cuda.core before 1.0
-            from cuda.core.experimental import Program, ProgramOptions
+        from cuda.core import Program, ProgramOptions
     except ImportError as e:
         raise ToolMissing(f"cuda.core is not installed: {install.GPU_STACK}") from e
     try:
