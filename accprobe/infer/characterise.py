@@ -11,7 +11,6 @@ from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
 from accprobe.infer.experiments.order import lone_products, order, wider_inner_sums
 from accprobe.infer.experiments.precision import precision
-from accprobe.infer.experiments.scales import scaled_blocks
 from accprobe.infer.experiments.specials import carries, control, nan, overflow, subnormals, tininess, zero_signs
 from accprobe.infer.findings import Characterisation, Findings, effective_bits_of, order_findings
 from accprobe.infer.query_log import QueryLog
@@ -25,7 +24,7 @@ PROVISIONAL_BITS = 30  # Alignment bits of the draft before they are measured; t
 
 # Experiments on floats: the tree, the bits and the roundings, then the other rules.
 Experiments = tuple[Callable[[Workbench, Draft], tuple[Draft, Findings]], ...]
-STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, precision, scaled_blocks)
+STRUCTURE: Experiments = (order, lone_products, wider_inner_sums, subnormals, precision)
 RULES: Experiments = (largest_exponent, floor, nan, overflow, tininess, zero_signs)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.findings import SAME_BITS, Finding, Findings
-from accprobe.infer.workbench import NORMAL, Dyadic, LeafValues, Reach, Workbench, contest
+from accprobe.infer.workbench import EVIDENCE, NORMAL, Dyadic, LeafValues, Reach, Workbench
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, fields_of, parsed, with_values
@@ -149,16 +149,20 @@ def choose(
 
     Several features are chosen together because one shows through another. Return the draft and the findings of the features.
     """
-    found = contest(bench, (draft.with_features(some).model() for some in combinations), operands)
-    possible = [combinations[i] for i in found.explaining or [found.closest]]
+    d = bench.query(operands)
+    predicted = np.stack([evaluate(draft.with_features(some).model(), bench.inst, operands) for some in combinations])
+    wrong = (predicted != d).sum(axis=1)
+    evidence = bench.exchanges(operands, d, np.flatnonzero((predicted != predicted[0]).any(axis=0))[:EVIDENCE])
+    explaining = np.flatnonzero(wrong == 0).tolist()
+    possible = [combinations[i] for i in explaining or [int(wrong.argmin())]]
     findings: Findings = {}
     for name in possible[0]:
         values = tuple(dict.fromkeys(combination[name] for combination in possible))
-        if found.explaining:
-            findings[name] = Finding.among(values, found.evidence, note)
+        if explaining:
+            findings[name] = Finding.among(values, evidence, note)
         else:
             candidates = values if len(possible[0]) > 1 else ()
-            findings[name] = Finding(values[0], "undetermined", candidates, NOTHING_EXPLAINS, found.evidence)
+            findings[name] = Finding(values[0], "undetermined", candidates, NOTHING_EXPLAINS, evidence)
     return draft.with_features(possible[0]), findings
 
 

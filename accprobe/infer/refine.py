@@ -1,16 +1,15 @@
 """Refinement: a search, on random operands, from the initial model to a model that explains all results.
 
 Crafted probes, which gave the initial model, show one feature each; random operands show all at once. While a neighbour of the
-model explains more, it replaces the model. Neighbours differ in one field, in the minimum exponent of the alignment, in related
-fields, or in fields that the probes did not determine. One field may hide another, so others differ in many fields at once. A
-few results rule out most neighbours, so the results that the model mispredicts and a sample of the others come first.
+model explains more, it replaces the model. Neighbours differ in one field, in the minimum exponent of the alignment, or in
+related fields. A few results rule out most neighbours, so the mispredicted results and a sample of the others come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations, islice, product, starmap
+from itertools import islice, product, starmap
 from typing import get_args
 
 import numpy as np
@@ -22,14 +21,13 @@ from accprobe.infer.alternative import (
     with_features,
 )
 from accprobe.infer.distinguishing import Results, spread
-from accprobe.infer.experiments.scales import ALIGNMENTS
 from accprobe.infer.findings import Finding, Findings, feature_values, is_omitted
 from accprobe.infer.neighbours import alternatives, floors, unusual_alternatives
 from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
-from accprobe.model.fields import Name, fields_of, of_alignment, parsed, with_values
-from accprobe.model.record import Field, Value
+from accprobe.model.fields import of_alignment, parsed, with_values
+from accprobe.model.record import Value
 from accprobe.model.tree import (
     SUM_BITS,
     AlignmentRounding,
@@ -40,7 +38,7 @@ from accprobe.model.tree import (
     NanPayload,
     Overflow,
     Product,
-    Role,
+    ProductExponent,
     Rounding,
     ZeroSign,
 )
@@ -66,68 +64,32 @@ def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Itera
         yield from (alternative.model for alternative in (levels.none, *levels.above, *levels.below) if alternative)
 
 
-def _grid(model: DotModel, arithmetic: FloatArithmetic, values: Mapping[str, Iterable[Value]]) -> Iterator[DotModel]:
-    """Yield the models with every combination of values of an arithmetic's fields, where its sums allow them."""
-    return (alternative.model for alternative in alternatives_with(model, arithmetic, combinations_of(values)))
-
-
 def alignments_or_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield models with other alignment bits and roundings; with other result bits, roundings and overflow."""
     yield from _alignments(model)
     for arithmetic, _ in float_arithmetics(model):
         widths = range(arithmetic.result.mantissa_bits + 1)
-        ways = {"result_bits": widths, "result_rounding": get_args(Rounding), "overflow": get_args(Overflow)}
-        yield from _grid(model, arithmetic, ways)
+        results = {"result_bits": widths, "result_rounding": get_args(Rounding), "overflow": get_args(Overflow)}
+        yield from (other.model for other in alternatives_with(model, arithmetic, combinations_of(results)))
 
 
 def _alignments(model: DotModel) -> Iterator[DotModel]:
     ways = {"alignment_bits": (*range(SUM_BITS), None), "alignment_rounding": get_args(AlignmentRounding)}
     for arithmetic, _ in float_arithmetics(model):
-        yield from _grid(model, arithmetic, ways)
+        yield from (other.model for other in alternatives_with(model, arithmetic, combinations_of(ways)))
+
+
+def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
+    """Yield models with other alignment bits and roundings, and other exponents at which terms are truncated, also of zeros."""
+    rules = [{"product_exponent": word, "zero_terms": "ignored"} for word in get_args(ProductExponent)]
+    rules.append({"product_exponent": "unnormalised", "zero_terms": "aligned"})
+    for aligned in _alignments(model):
+        yield from (with_features(aligned, rule) for rule in rules)
 
 
 def unusual_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield models with other values of the tacit fields, and of the alignment bits of products that are scaled at once."""
     return (alternative.model for alternative in unusual_alternatives(inst, model, ALIGNMENTS))
-
-
-def undetermined_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield models that differ in two or three of the undetermined fields."""
-    fields = {**fields_of(FloatArithmetic), **fields_of(DotModel)}
-    undetermined = [
-        (name, field.words)
-        for role, (feature, field) in product(get_args(Role), fields.items())
-        if field.words and not field.of_f64
-        if (finding := findings.get(name := str(Name(feature, role)))) and finding.bound == "undetermined"
-    ]
-    for chosen in (*combinations(undetermined, 2), *combinations(undetermined, 3)):
-        yield from (with_features(model, words) for words in combinations_of(dict(chosen)))
-
-
-def alignments_and_exponents(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield models with other alignment bits and roundings, and other exponents at which terms are truncated, also of zeros."""
-    rules = {name: field for name, field in fields_of(FloatArithmetic).items() if field.place == "products"}
-    words = product(*(field.words for field in reversed(rules.values())))
-    combined = [dict(zip(rules, reversed(some), strict=True)) for some in words]
-    exponents = [some for some in combined if all(_is_meaningful(name, rules[name], some) for name in rules)]
-    for aligned in _alignments(model):
-        yield from (with_features(aligned, changed) for changed in exponents)
-
-
-def _is_meaningful(name: str, field: Field, words: Mapping[str, str]) -> bool:
-    """Return whether the word of the field is the usual one, or may differ beside the other words."""
-    return words[name] == field.words[0] or field.only_where is None or words[field.only_where[0]] == field.only_where[1]
-
-
-def all_bit_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield models with other bits and roundings of terms and results, and other exponents that align them."""
-    fields = fields_of(FloatArithmetic).items()
-    results, terms = ({name: x.words for name, x in fields if x.words and x.decides == what} for what in ("results", "terms"))
-    for arithmetic, _ in float_arithmetics(model):
-        if (f := arithmetic.alignment_bits) is not None:
-            widths = range(arithmetic.result.mantissa_bits + 1)
-            ways: dict[str, Iterable[Value]] = {"result_bits": widths, **results, "alignment_bits": (f - 1, f, f + 1), **terms}
-            yield from _grid(model, arithmetic, ways)
 
 
 @dataclass(frozen=True)
@@ -182,6 +144,8 @@ def _is_exact(arithmetic: Arithmetic) -> bool:
     return isinstance(arithmetic, FloatArithmetic) and arithmetic.alignment_bits is None
 
 
+ALIGNMENTS = range(40, 12, -1)  # Alignment bits of sums of products that are scaled at once.
+
 SEED = 20_25
 # Random dot products of each kind for the whole model, round by round; the last round is for models that needed a change.
 ROUNDS = (80, 240, 480, 240)
@@ -197,13 +161,6 @@ NEAR: tuple[Variants, ...] = (
     every_floor,
     alignments_or_results,
     unusual_fields,
-)
-# The last resort is one sum that differs from the others.
-LAST_RESORTS: tuple[Variants, ...] = (
-    undetermined_fields,
-    alignments_and_exponents,
-    all_bit_fields,
-    one_field_of_any_sum,
 )
 
 
@@ -245,7 +202,7 @@ def improvements(
     It ends when all results are explained, no neighbour is better or the budget is spent. thorough: try also the many
     neighbours that differ in several fields, or in only one sum.
     """
-    kinds = NEAR + LAST_RESORTS if thorough else NEAR
+    kinds = (*NEAR, alignments_and_exponents, one_field_of_any_sum) if thorough else NEAR
     for _ in range(STEPS):
         better = next(filter(None, (_best(model, budget.take(n(inst, model, findings)), results) for n in kinds)), None)
         if better is None:
@@ -278,8 +235,10 @@ def _best(model: DotModel, candidates: Iterable[DotModel], results: Results) -> 
 
 def several_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield neighbours in which all sums of one role change together, except those that change only a minimum exponent."""
-    kinds = (one_field, alignments_or_results, undetermined_fields, alignments_and_exponents, all_bit_fields)
-    return islice((other for some in kinds for other in some(inst, model, findings)), MOST_OTHERS)
+    others = (
+        other for some in (one_field, alignments_or_results, alignments_and_exponents) for other in some(inst, model, findings)
+    )
+    return islice(others, MOST_OTHERS)
 
 
 def _settled(findings: Findings, model: DotModel) -> Findings:

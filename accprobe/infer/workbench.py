@@ -142,27 +142,6 @@ class Workbench:
         return _factors(self.inst.a, self.inst.b, self.reach.subnormal_operands, value)
 
 
-class Contest(NamedTuple):
-    """Models compared with results `d` [N]: the numbers of those that explain all, and of the one that explains most.
-
-    evidence: some rows on which the models differ.
-    """
-
-    d: Bits
-    explaining: list[int]
-    closest: int
-    evidence: tuple[Exchange, ...]
-
-
-def contest(bench: Workbench, models: Iterable[DotModel], operands: Request) -> Contest:
-    """Compare models with the device's results of `operands`."""
-    d = bench.query(operands)
-    predicted = np.stack([evaluate(model, bench.inst, operands) for model in models])
-    wrong = (predicted != d).sum(axis=1)
-    evidence = bench.exchanges(operands, d, np.flatnonzero((predicted != predicted[0]).any(axis=0))[:EVIDENCE])
-    return Contest(d, np.flatnonzero(wrong == 0).tolist(), int(wrong.argmin()), evidence)
-
-
 def _powers(fmt: Format, subnormals: bool) -> range:
     return range(fmt.min_exponent - (fmt.mantissa_bits if subnormals else 0), fmt.max_exponent + 1)
 

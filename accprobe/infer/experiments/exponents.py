@@ -9,7 +9,6 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, choose_word
-from accprobe.infer.experiments.scales import small_blocks, subnormal_scales
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
@@ -27,7 +26,7 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if f is None:
         return draft, {}
     note = "no products of these operands have bits that one rule keeps and the other cuts"
-    operands = joined([_misleading_products(bench, draft, f), subnormal_scales(bench, f)])
+    operands = _misleading_products(bench, draft, f)
     draft, rule = choose_word(bench, draft, "product_exponent", "sum", operands, note)
     if rule.value != "unnormalised":
         return draft, {"product_exponent": rule}
@@ -114,7 +113,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         return draft, {}
     series = [(e, row) for e, row in _small_terms(bench, draft, f) if bench.fits(row)]
     q = _last_place(bench, draft)
-    small, scaled = small_blocks(bench, q, q - f - DEEPER)
+    small, scaled = _small_blocks(bench, q, q - f - DEEPER)
     lowest = [e for e, _ in series] + small
     if not lowest:
         return draft, {"min_exponent": Finding(None, "undetermined", ("none",), "no operand is small enough to show it")}
@@ -174,3 +173,40 @@ def _complements(bench: Workbench, first: int, second: int, q: int, i: int) -> I
         if bench.fits(row):
             yield row
             return
+
+
+def _small_blocks(bench: Workbench, q: int, lowest: int) -> tuple[list[int], Request]:
+    """Return 2^(q + 1), and smaller powers of two of the other sign down to the lowest, made by block scales.
+
+    If 2^q is the smallest result and results are rounded toward zero, the sum is 2^q unless the other term is truncated. The
+    first term is C, a product of another block, or one of the same block. Return the exponents of the other terms, and the
+    dot products.
+    """
+    inst, fmt = bench.inst, bench.inst.scale
+    if fmt is None or inst.scale_block is None:
+        return [], Request.zeros(inst, 0)
+    least, last = inst.a.min_exponent + inst.b.min_exponent, inst.k - 1
+    rows: list[tuple[int, LeafValues, dict[int, int]]] = []  # The exponent, the row, and the exponents of scales by block.
+    for e, sign in product(range(q, lowest, -1), (1, -1)):
+        single = {0: Dyadic(-sign, 0)}
+        rows.append((e, single | {bench.addend: Dyadic(sign, q + 1)}, {0: e}))
+        rows.append((e, {0: Dyadic(-sign, least), 1: Dyadic(sign, least + q + 1 - e)}, {0: e - least}))
+        if inst.k > inst.scale_block:
+            rows.append((e, single | {last: Dyadic(sign, 0)}, {0: e, last // inst.scale_block: q + 1}))
+    fitting = [
+        (e, row, scales)
+        for e, row, scales in rows
+        if bench.fits(row) and all(fmt.try_encode(1, half) is not None for x in scales.values() for half in _halves(x))
+    ]
+    request = bench.request([row for _, row, _ in fitting])
+    for i, (_, _, scales) in enumerate(fitting):
+        for block, exponent in scales.items():
+            for column, half in zip((request.scales_a, request.scales_b), _halves(exponent), strict=True):
+                assert column is not None
+                column[i, block] = fmt.encode(False, 1, half)
+    return [e for e, _, _ in fitting], request
+
+
+def _halves(exponent: int) -> tuple[int, int]:
+    """Return exponents of scales of A and of B whose product is that power of two."""
+    return exponent - exponent // 2, exponent // 2

@@ -14,7 +14,6 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import combinations_of
 from accprobe.infer.draft import Draft, choose, choose_word
-from accprobe.infer.experiments.scales import tiny_blocks
 from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Reach, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
@@ -264,8 +263,7 @@ def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     for role in draft.roles():
         options[str(Name("zero_sign", role))] = get_args(ZeroSign)
         options[str(Name("underflow_sign", role))] = get_args(UnderflowSign)
-    tiny = tiny_blocks(bench, bench.result_exponents()[0])
-    operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench), tiny])
+    operands = joined([_zeros(bench), _underflowing(bench, draft), _subnormal_addends(bench)])
     note = "no sum of these operands shows it: none is too small for the result, or the next sum hides a zero's sign"
     return choose(bench, draft, combinations_of(options), operands, note)
 
