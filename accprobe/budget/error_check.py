@@ -125,12 +125,6 @@ class Tolerance:
     high: Floats
 
     @classmethod
-    def in_any_order(cls, operation: Operation) -> Tolerance:
-        """Return the worst case over all orders of K."""
-        given = operation.model, operation.a, operation.b, operation.scales
-        return cls.around(operation, exact_product(*given), worst_case(*given))
-
-    @classmethod
     def at_rate(cls, emulated: Emulated, rate: float) -> Tolerance:
         """Return the bound at this rate of false alarms, from the tail of the emulated errors.
 

@@ -30,7 +30,6 @@ def assert_matmul_close(
     split_k: int | None = None,
     out: str | None = None,
     scales: tuple[Any, Any] | None = None,
-    any_order: bool = False,
     false_alarms: float = FALSE_ALARMS,
 ) -> None:
     """Assert that got [M, N] is within the error bound of this arithmetic from the exact product of a [M, K] and b [K, N].
@@ -39,8 +38,7 @@ def assert_matmul_close(
     whose promotion and split-K are the defaults of promote_every and split_k. out: format of the results before a conversion to
     the format of `got`, which is the default. scales: of a and b, float32: one each; [M, 1] and [1, N]; or, with
     promote_every=128, [M, K/128] and [K/128, N] or [K/128, N/128]. false_alarms: share of correct elements that may be
-    rejected; the bound follows from emulated results (accprobe/budget/error_check.py). any_order: the bound is the worst case
-    of any order of K, which rejects no correct element.
+    rejected; the bound follows from emulated results (accprobe/budget/error_check.py).
     Arrays are numpy's, with ml_dtypes' small floats, or torch tensors on any device.
 
     Raises AssertionError with the element, its error in multiples of the bound and the likeliest cause. Raises AccprobeError if
@@ -64,7 +62,7 @@ def assert_matmul_close(
     if not 0 < false_alarms < 1:
         raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1")
     probed = Operation(model, of_a, of_b, words_of_scales)
-    tolerance = Tolerance.in_any_order(probed) if any_order else Tolerance.at_rate(Emulated.of(probed), false_alarms)
+    tolerance = Tolerance.at_rate(Emulated.of(probed), false_alarms)
     unbounded = int(np.count_nonzero(np.isinf(tolerance.bound)))
     if unbounded:
         raise AccprobeError(

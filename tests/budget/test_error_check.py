@@ -40,24 +40,21 @@ def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) ->
     assert_matmul_close(got.astype(np.float64), a, b, like=LIKE, promote_every=promote_every)
 
 
-def test_the_rate_of_false_alarms_detects_more_than_the_worst_case() -> None:
-    """On normal operands the bound of promoted sums allows sums that are never promoted."""
+def test_missing_promotion_is_detected() -> None:
+    """On normal operands the worst case of promoted sums allows sums that are never promoted."""
     named = of_named(LIKE)
     a, b = draw_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
     a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
     right, wrong = (predict(LIKE, a, b, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
-    assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128, any_order=True)
     assert_matmul_close(right, a, b, like=LIKE, promote_every=128)
     with pytest.raises(AssertionError, match="likeliest: no promotion, which gives exactly these bits"):
         assert_matmul_close(wrong, a, b, like=LIKE, promote_every=128)
 
 
-def test_tensors_and_another_order() -> None:
+def test_tensors() -> None:
     a, b = (torch.randn(M, K).to(torch.bfloat16), torch.randn(K, N).to(torch.bfloat16))
     like = "h200:mma.sync.m16n8k16.f32.bf16.bf16.f32"
     assert_matmul_close(a @ b, a, b, like=like)
-    backwards = (a.float().flip(1) @ b.float().flip(0)).to(torch.bfloat16)
-    assert_matmul_close(backwards, a, b, like=like, any_order=True)
 
 
 def test_pytest_has_it_as_a_fixture(matmul_close: Callable[..., None]) -> None:
