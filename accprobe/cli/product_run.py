@@ -118,7 +118,6 @@ class ProductRun:
     differs: bool = False
     sweeping: bool = False
     measured: Measurement | None = None
-    is_last_incomplete: bool = False
     announced: set[str] = field(default_factory=set)
     openings: dict[str, list[Bits]] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
@@ -127,15 +126,6 @@ class ProductRun:
     def wrong(self) -> bool:
         once = (region.findings.get("each_product_once") for row in self.rows for region in row.regions)
         return self.differs or not all(row.holds for row in self.rows) or any(x is None or x.value != "yes" for x in once)
-
-    @property
-    def counted(self) -> str:
-        """Return "1 product", "1 incomplete product", "1 product and 1 incomplete product"."""
-        from accprobe.report.words import so_many
-
-        complete = len(self.rows) - self.is_last_incomplete
-        counts = ((complete, "product"), (int(self.is_last_incomplete), "incomplete product"))
-        return " and ".join(so_many(count, noun) for count, noun in counts if count)
 
     def add(self, row: ProductRow, compare: bool = True) -> Report:
         """Add a row and return the report. compare: describe how it differs from the first row."""
@@ -260,7 +250,6 @@ class ProductRun:
             return None
         if not measured.finished:
             measured.outcome.stopped = reason
-            self.is_last_incomplete = True
         return self.add(measured.row(), compare=measured.finished)
 
     def sweep_rows(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:

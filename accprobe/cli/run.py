@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
 
-RECORDED_GPU = "h200"
-"""The recorded report whose headline is printed if a processor was measured because there is no GPU."""
-
 
 @click.command("run")
 @click.option(
@@ -107,16 +104,10 @@ def _count(report: Report) -> str:
 
 
 def _blocks(report: Report, expand: bool) -> Iterator[Element]:
-    """Yield the report, and the headline of a recorded GPU if the processor was measured because there is none."""
-    from accprobe.render.document import Paragraph
-    from accprobe.render.subjects.report import report_blocks, report_headline
-    from accprobe.report.report import Report
+    from accprobe.render.subjects.report import report_blocks
 
-    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})  # printed before
-    yield from report_blocks(announced, expand)
-    if report.device.kind == "cpu" and report.device.reason:
-        recorded = report_headline(Report.load(RECORDED_GPU))
-        yield Paragraph(f"For comparison, a recorded GPU (`accprobe show {RECORDED_GPU}`): {recorded}")
+    announced = report.model_copy(update={"device": report.device.model_copy(update={"reason": ""})})  # `announce` named it
+    return report_blocks(announced, expand)
 
 
 def _check_any_measured(report: Report) -> None:

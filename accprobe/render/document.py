@@ -64,13 +64,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """boxed: a page draws a frame around it, because it must be read first. legend_of: a table, and the columns that the
-    words explain. A terminal without room for any of these columns leaves the words out.
-    """
+    """boxed: a page draws a frame around it, because it must be read first."""
 
     words: Said
     boxed: bool = False
-    legend_of: tuple[Grid, frozenset[int]] | None = None
 
 
 @dataclass(frozen=True)

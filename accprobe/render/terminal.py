@@ -109,8 +109,6 @@ def _lines(block: Element, width: int) -> Iterator[Text]:
     if isinstance(block, Heading):
         yield from _hanging(_text(block.words, "bold"), width)
     elif isinstance(block, Paragraph):
-        if block.legend_of and block.legend_of[1].isdisjoint(_fitted(block.legend_of[0], width)[0]):
-            return
         yield from _hanging(_text(block.words), width)
     elif isinstance(block, List):
         yield from _list(block, width, 0)

@@ -155,7 +155,7 @@ def test_what_is_known_when_a_row_is_stopped_is_kept(file: str, tmp_path: Path, 
         result = gemm(f"{file}:stopped", *SMALL, "--option", f"by={int(by)}", "--time-limit", "100", "-o", str(kept))
     assert (result.exit_code, result.stderr) == (
         status,
-        f"accprobe: {reason}: {kept} has 1 incomplete product\n",
+        f"accprobe: {reason}: {kept} has 1 row\n",
     )
     assert ("stopped after" in result.stdout) == (status == 1)
     (row,) = Report.load(kept).products

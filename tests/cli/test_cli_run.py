@@ -253,9 +253,7 @@ def alive_in_group(group: int, patience: float = 5) -> bool:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_gpu_the_processor_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     inst = parse("VPDPBUSDS")
     monkeypatch.setattr("accprobe.build.processor.explain_missing_instructions", lambda: None)
     planted(monkeypatch, {"VPDPBUSDS": DotModel(chain([range(inst.k)], IntegerArithmetic(inst.d, "saturate")))})
@@ -264,9 +262,7 @@ def test_without_a_gpu_the_processor_is_measured_and_a_recorded_gpu_named_beside
     assert result.exit_code == 0
     assert result.stderr.startswith("accprobe: no GPU found (there is no NVIDIA driver); measuring the processor, ")
     assert result.output.count("no GPU found") == 1
-    processor, _, beside = result.stdout.partition("\nFor comparison, a recorded GPU (`accprobe show h200`): ")
-    assert "VPDPBUSDS" in processor
-    assert beside.startswith("NVIDIA H200: FP8 wgmma accumulates in 13 fraction bits (e8m13), truncated (RZ); ")
+    assert "VPDPBUSDS" in result.stdout
     report = Report.load(path)
     assert (report.device.kind, report.device.reason) == ("cpu", "there is no NVIDIA driver")
     assert [row.status for row in report.measured] == ["confirmed"]

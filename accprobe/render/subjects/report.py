@@ -243,11 +243,10 @@ def _stems(names: Iterable[str]) -> str:
 
 def legend(grid: Grid) -> Iterator[Paragraph]:
     """Yield the meaning of the marks in the table."""
-    cells = [(i, text_of(cell)) for row in grid.rows for i, cell in enumerate(row) if i]
+    cells = [text_of(cell) for row in grid.rows for cell in row[1:]]
     for mark, meaning in MARKS.items():
-        if found := [(i, text) for i, text in cells if re.fullmatch(mark, text, re.DOTALL)]:
-            words = meaning.format(found[0][1].removesuffix("?"))
-            yield Paragraph(Phrase(words, "quiet"), legend_of=(grid, frozenset(i for i, _ in found)))
+        if found := next((text for text in cells if re.fullmatch(mark, text, re.DOTALL)), ""):
+            yield Paragraph(Phrase(meaning.format(found.removesuffix("?")), "quiet"))
 
 
 def _matches(rows: Sequence[Row]) -> Iterator[str]:
