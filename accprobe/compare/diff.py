@@ -14,7 +14,6 @@ from accprobe.compare.differences import Verdict
 from accprobe.compare.pairs import COMPARED_FIELDS, By, Pair, nearest_shape, offered, paired, shown
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa import architectures
-from accprobe.isa.instructions import architectures_with
 from accprobe.model.fields import IMPORTANCE, title
 from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
@@ -153,25 +152,9 @@ def _pair(
     if a and b:
         yield paired(a, b, fields[some.kind], marks, by)
         return
-    side, report, absent = ("A", of_a, one) if a is None else ("B", of_b, other)
-    note = _why_absent(side, report, absent, some)
+    side, absent = ("A", one) if a is None else ("B", other)
     verdict: Verdict = "only in B" if a is None else "only in A"
-    yield Pair(a=a, b=b, verdict=verdict, marks=marks, by=by, note=note, skipped=absent is not None)
-
-
-def _why_absent(side: str, report: Report, claim: AnyClaim | None, other: AnyClaim) -> str:
-    """Return why a side has no values to compare with `other`. claim: the skipped one of that side, None if it has none."""
-    if not isinstance(other, Row):
-        return f"no values in {side}: {claim.reason}" if claim else ""
-    if isinstance(claim, Row):
-        family = claim.instruction.family
-        where = f"of {side}'s {family}" if family != other.instruction.family else f"in {side}"
-        return f"no values {where}: {claim.reason}"
-    architecture = report.device.architecture
-    if architecture in architectures_with(other.instruction):
-        known = "" if architecture in architectures.PROCESSORS else f", though {architecture} has it"
-        return f"not in the report of {side}{known}"
-    return f"{architecture} has no such instruction"
+    yield Pair(a=a, b=b, verdict=verdict, marks=marks, by=by, note=f"no values in {side}: {absent.reason}" if absent else "")
 
 
 def _environment(a: Report, b: Report) -> Iterator[Change]:
@@ -208,8 +191,8 @@ def headline(diff: Diff) -> str:
         items.insert(0, "no value differs")
     if not items:
         both = Counter(pair.verdict for pair in diff.pairs if pair.a and pair.b)
-        one = Counter((pair.label, pair.row.kind) for pair in diff.pairs if not (pair.a and pair.b))
-        alone = [f"{so_many(n, kind)} {label}" for (label, kind), n in sorted(one.items())]
+        one = Counter((pair.word, pair.row.kind) for pair in diff.pairs if not (pair.a and pair.b))
+        alone = [f"{so_many(n, kind)} {word}" for (word, kind), n in sorted(one.items())]
         rest = ", ".join(f"{n} {verdict}" for verdict, n in sorted(both.items()))
         same = "" if both["changed"] else "no value differs: "
         items = [*alone, f"{same}{rest}"] if rest else ["nothing is in both", *alone] if alone else ["nothing to compare"]

@@ -106,8 +106,7 @@ COMPARED_FIELDS: dict[str, tuple[str, ...]] = {
 class Pair:
     """A claim of A and one of B; None if a side has none that was measured.
 
-    marks: unverified sides, such as "B simulated". by: how they were matched. note: why a side has none; skipped: whether that
-    side has the claim, without values.
+    marks: unverified sides, such as "B simulated". by: how they were matched. note: why a side has no values.
     """
 
     a: AnyClaim | None
@@ -117,7 +116,6 @@ class Pair:
     marks: tuple[str, ...] = ()
     by: By = "name"
     note: str = ""
-    skipped: bool = False
 
     @property
     def row(self) -> AnyClaim:
@@ -130,14 +128,6 @@ class Pair:
     def word(self) -> VerdictWord:
         changed = {each.field for each in self.changes}
         return "status changed" if self.verdict == "changed" and changed == {STATUS} else self.verdict
-
-    @property
-    def label(self) -> str:
-        """Return the word as people read it: "not modelled in B" instead of "only in A" if B has the claim, without values."""
-        if not self.skipped:
-            return self.word
-        side = "A" if self.a is None else "B"
-        return f"not {'modelled' if f'{side} simulated' in self.marks else 'measured'} in {side}"
 
     @property
     def changes(self) -> tuple[Difference, ...]:

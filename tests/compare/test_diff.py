@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import HMMA_OF_FP8, SPARSE, fake_report, float_row, simulated_report
+from fakes import HMMA_OF_FP8, fake_report, float_row, simulated_report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,16 +126,11 @@ def test_ada_to_hopper_is_matched_by_role_and_by_name() -> None:
     assert pairs["name"].values("effective_bits") == ("13 (e8m13)", "23 (f32)")
 
 
-def test_instruction_of_one_side_alone_says_why() -> None:
+def test_instruction_of_one_side_alone() -> None:
     both = fake_report(float_row(WGMMA, 13, QGMMA), float_row(MMA, 23, HMMA_OF_FP8))
     (same, alone) = diff(both, fake_report(float_row(WGMMA, 13, QGMMA))).pairs
     assert same.verdict == "same"
-    assert (alone.verdict, alone.note) == ("only in A", "not in the report of B, though sm_90a has it")
-    old = {"kind": "cuda", "name": "Old GPU", "architecture": "sm_80"}
-    (missing,) = diff(
-        fake_report(float_row(MMA, 13, QGMMA)), fake_report({"name": SPARSE, "status": "skipped"}, device=old)
-    ).pairs
-    assert missing.note == "sm_80 has no such instruction"
+    assert (alone.verdict, alone.note) == ("only in A", "")
 
 
 def test_skipped_is_not_measured() -> None:

@@ -131,7 +131,7 @@ def _line(entry: Entry, expand: bool) -> Phrases:
     undecided = dict.fromkeys(d.title for pair in entry.pairs for d in pair.differences if d.verdict == "undecided")
     remark = entry.first.note or ", ".join(undecided)
     return (
-        Phrase(entry.first.label, TONES[entry.first.verdict]),
+        Phrase(entry.first.word, TONES[entry.first.verdict]),
         Phrase(f" {count}: {names}" if count > 1 else f": {names}"),
         Phrase(f"; {remark}" if remark else "", "quiet"),
         Phrase(f" ({entry.marks})" if entry.marks else "", "unverified"),
@@ -139,9 +139,8 @@ def _line(entry: Entry, expand: bool) -> Phrases:
 
 
 def _counts(what: str, pairs: Sequence[Pair], unmeasured: int) -> Phrases:
-    ordered = sorted(pairs, key=lambda pair: list(TONES).index(pair.word))
-    counts = Counter((pair.label, TONES[pair.word]) for pair in ordered).items()
-    spans = [Phrase(f"{', ' * (i > 0)}{count} {label}", tone) for i, ((label, tone), count) in enumerate(counts)]
+    counts = verdict_counts(pairs).items()
+    spans = [Phrase(f"{', ' * (i > 0)}{count} {word}", TONES[word]) for i, (word, count) in enumerate(counts)]
     neither = f"; no values on either side: {so_many(unmeasured, 'instruction')}" if unmeasured else ""
     return Phrase(f"{what}: ", "strong"), *spans, Phrase(neither, "quiet")
 
@@ -156,7 +155,7 @@ def diff_entries(diff: Diff, expand: bool = False) -> list[Entry]:
     groups: dict[tuple[object, ...], list[Pair]] = {}
     for i, pair in enumerate(diff.pairs):
         by_role = (pair.by, pair.role.d) if pair.by == "role" and pair.verdict == "changed" else ()
-        key = (pair.word, by_role, _families(pair), pair.changes, pair.note, pair.skipped, pair.marks)
+        key = (pair.word, by_role, _families(pair), pair.changes, pair.note, pair.marks)
         groups.setdefault((i,) if expand else key, []).append(pair)
     return sorted((Entry(tuple(group)) for group in groups.values()), key=_importance)
 
