@@ -52,35 +52,22 @@ def library_versions(library: ArrayLibrary) -> dict[str, str]:
 
     On a CPU the number of threads is included, because the order of additions may depend on it.
     """
-    if library.name in ("numpy", "torch"):
-        found = _numpy_versions() if library.name == "numpy" else _torch_versions(library)
-    else:
-        found = {library.name: str(getattr(importlib.import_module(library.name), "__version__", ""))}
+    package: Any = importlib.import_module(library.name)
+    found = {library.name: str(package.__version__)}
+    if library.name == "numpy":
+        found["blas"] = _blas_of_numpy()
     if library.device == "cpu":
-        return found | {"threads": str(len(os.sched_getaffinity(0)))} if "threads" not in found else found
+        threads = package.get_num_threads() if library.name == "torch" else len(os.sched_getaffinity(0))
+        return found | {"threads": str(threads)}
+    if library.name == "torch":
+        found |= {"cuda": str(package.version.cuda), **({"cublas": cublas} if (cublas := cublas_version()) else {})}
     return found | {name: version for name, version in inventory.versions().items() if name in ("driver", "triton")}
 
 
-def _numpy_versions() -> dict[str, str]:
+def _blas_of_numpy() -> str:
     built: Any = np.show_config(mode="dicts")
     blas = built.get("Build Dependencies", {}).get("blas", {})
-    configuration = blas.get("openblas configuration") or f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
-    return {"numpy": np.__version__, "blas": configuration}
-
-
-def _torch_versions(library: ArrayLibrary) -> dict[str, str]:
-    import torch
-
-    found = {"torch": str(torch.__version__)}
-    if library.device != "cpu":
-        cublas = cublas_version()
-        return found | {"cuda": str(torch.version.cuda)} | ({"cublas": cublas} if cublas else {})
-    config = torch.__config__.show()
-    for name, pattern in (("mkl", r"Math Kernel Library Version (\S+)-Product"), ("onednn", r"MKL-DNN v(\S+)")):
-        if version := re.search(pattern, config):
-            found[name] = version[1]
-    capability = re.search(r"CPU capability usage: (\S+)", config)
-    return found | ({"cpu_capability": capability[1]} if capability else {}) | {"threads": str(torch.get_num_threads())}
+    return str(blas.get("openblas configuration") or f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip())
 
 
 def cublas_version(maps: Path = Path("/proc/self/maps")) -> str:
