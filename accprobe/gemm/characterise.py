@@ -24,7 +24,7 @@ from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
 from accprobe.gemm.operands import DrawOwn, shows_subnormals
 from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, added_in, alternative_plans, draft
-from accprobe.gemm.scaling import DISPUTED_CALLS, SIDE, applied_before, infer_scales
+from accprobe.gemm.scaling import infer_scales
 from accprobe.gemm.tree.decomposition import (
     chain_of,
     decompose,
@@ -103,7 +103,6 @@ def characterise(
             experiment("fresh operands", min(1, count / elements))
 
         verify_plans(subject, parts, elements, outcome.verification, progressed, own)
-        _explain_scales(outcome)
     for found in outcome.found:
         _probe_overflow(subject, found)
     outcome.stopped = ""
@@ -130,16 +129,6 @@ def _count_products(subject: RecordedCallable, outcome: ProductOutcome) -> Depen
     if outcome.depends is not None and not outcome.depends.is_on_others:
         outcome.depends = None  # a sample of changed lines may have missed the ones that are read
     return None
-
-
-def _explain_scales(outcome: ProductOutcome) -> None:
-    """Drop a plan if scales that are applied before the product explain the calls that contradict it."""
-    disputed = outcome.verification.disputed[:DISPUTED_CALLS]
-    for found in outcome.found:
-        if found.plan is not None and found.plan.scales is not None:
-            rows, columns = found.region.rows[:SIDE], found.region.columns[:SIDE]
-            if before := applied_before(found.plan, [call.part(rows, columns) for call in disputed]):
-                found.plan, found.reason, found.surviving, found.alternatives = None, before, [], 0
 
 
 def _probe_overflow(subject: RecordedCallable, found: RegionOutcome) -> None:

@@ -28,14 +28,12 @@ UNORDERED_SIDE = 8
 MOST_DRAWN = 256
 # Relative difference of the scales of two blocks whose products cancel.
 _NEAR = 2.0**-9
-# Calls that contradict a scaled plan and are compared with scales applied to the operands.
-DISPUTED_CALLS = 4
 # Formats to which scaled operands may be rounded.
 SCALED_FORMATS = ("f32", "bf16", "f16")
 # A plan is too far off to be suggested if a result differs by more than this share of the largest result.
 MOST_ERROR = 2.0**-4
 OTHER_FACTOR = "ones are scaled by another factor than the product of their scales"
-KINDS = ("normal", "same sign", "wide")
+KINDS = ("normal", "same sign", "wide", "cancelling")
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def infer_scales(subject: RecordedCallable, plan: ProductModel, rows: Ints, colu
     misplaced, before = _misplaced(subject, rows, columns, rng), ""
     found: ProductModel | None = replace(plan, scales=best)
     if found and counts[best] and misplaced in ("", OTHER_FACTOR) and plan.is_ordered:
-        before = applied_before(plan, calls) or _rounded_first(plan, ways, calls, subject.evaluate)
+        before = _applied_before(plan, calls) or _rounded_first(plan, ways, calls, subject.evaluate)
         if before or any(_relative_error(found, call) > MOST_ERROR for call in calls):
             found = None
     return Scaled(found, counts[best], sum(call.d.size for call in calls), others, misplaced, before)
@@ -177,7 +175,7 @@ def _factors(scales: ScaleWords, block: int, rows: Ints, columns: Ints, blocks: 
     return np.broadcast_to(a.astype(np.float64) * b, (len(rows), len(columns)))
 
 
-def applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
+def _applied_before(model: ProductModel, calls: Sequence[Call]) -> str:
     """Describe scales that are applied before the product, if that explains every scaled result; otherwise "".
 
     model: the scales of its results do not matter.

