@@ -136,8 +136,6 @@ def meaning(field: str, a: Row, b: Row) -> str:
     """Return the consequence for a kernel if B differs from A in a field."""
     if field == "effective_bits":
         return _meaning_of_bits(a, b)
-    if field == "result_rounding":
-        return _meaning_of_rounding(a, b)
     what = parsed(field)
     sentence = what.record.differs if what.record else UNKNOWN
     return f"In the separate add: {sentence[:1].lower()}{sentence[1:]}" if what.role == "add" else sentence
@@ -158,12 +156,3 @@ def _meaning_of_bits(a: Row, b: Row) -> str:
         f"The running sum loses {before - after} bits: promote partial sums to a separate {d} register about every"
         f" {PROMOTION} products, or long sums become biased."
     )
-
-
-def _meaning_of_rounding(a: Row, b: Row) -> str:
-    before, after = (row.findings["result_rounding"].value for row in (a, b))
-    if (before, after) == ("RZ", "RNE"):
-        return "Results are no longer biased toward zero: errors of a sum of K terms grow with √K, not with K."
-    if (before, after) == ("RNE", "RZ"):
-        return "Results are biased toward zero: the error of a long sum grows with its length, not with its square root."
-    return FEATURES["result_rounding"].differs

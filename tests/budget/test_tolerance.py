@@ -51,7 +51,7 @@ def test_the_recommended_test_catches_every_mistake_on_normal_data() -> None:
     found = advised(HGMMA)
     assert found.passed["elements"] == found.passed["allclose"] == 1
     assert set(caught(found).values()) == {1.0}
-    assert "detects every mistake of the table on normal operands" in words(found)
+    assert words(found) == ""
     assert caught(found, "calc_diff")["the result truncated, not rounded"] == 0
 
 

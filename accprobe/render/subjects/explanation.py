@@ -9,23 +9,9 @@ import numpy as np
 from accprobe.gemm.known_plans import Candidate, Explanation, differences, differing_plans
 from accprobe.gemm.verification import ElementMismatch, got_and_expected
 from accprobe.isa.formats import Format
+from accprobe.model.fields import title
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid, paragraphs
 from accprobe.report.words import percent
-
-TITLES = {
-    "products_per_sum": "products per fused sum",
-    "rounded": "rounding",
-    "lanes": "accumulators",
-    "each_product_once": "every k once",
-    "effective_bits": "bits",
-    "promote_every": "promotion interval",
-    "split_k": "split K",
-    "slice_sizes": "slices",
-    "partial_format": "partial sums",
-    "reduction_order": "reduction",
-    "result_rounding": "result",
-    "operand_rounding": "operands to tf32",
-}
 
 
 def explanation_blocks(names: Sequence[str], found: Sequence[Explanation], out: Format) -> Iterator[Element]:
@@ -61,7 +47,7 @@ def _verdict(name: str, found: Explanation, out: Format) -> Iterator[Element]:
         for name, value in plan.findings.items()
         if (name, value) != ("effective_bits", None) and (name != "each_product_once" or value == "yes")
     }
-    yield fact_grid((TITLES.get(name, name), _value(name, value)) for name, value in shown.items())
+    yield fact_grid((title(name), _value(name, value)) for name, value in shown.items())
     if remarks := tuple(_remarks(found, plan, out)):
         yield List(remarks)
 
@@ -121,7 +107,7 @@ def _value(name: str, value: object) -> str:
 
 def _differing(plan: Candidate, beside: Candidate) -> str:
     """Return the findings in which a plan differs from another."""
-    parts = [f"{TITLES.get(name, name)} {_value(name, mine)}" for name, (mine, _) in differences(plan, beside).items()]
+    parts = [f"{title(name)} {_value(name, mine)}" for name, (mine, _) in differences(plan, beside).items()]
     return " and ".join(parts) or plan.name
 
 
@@ -132,9 +118,7 @@ def _place(place: ElementMismatch, out: Format) -> str:
 def _of_two(found: Sequence[Explanation]) -> Iterator[str]:
     if (differ := differing_plans(found)) is None:
         return
-    parts = [
-        f"{TITLES.get(name, name)} {_value(name, mine)} versus {_value(name, other)}" for name, (mine, other) in differ.items()
-    ]
+    parts = [f"{title(name)} {_value(name, mine)} versus {_value(name, other)}" for name, (mine, other) in differ.items()]
     if parts:
         yield f"the two differ by {', '.join(parts)}"
     elif any(each.mismatches for each in found):
