@@ -98,7 +98,7 @@ class Column:
 class Grid:
     """A table. One without headers is of facts: a label and its text.
 
-    ends: rows with a gap below. caption: on pages alone. filtered: a page searches it, and the sections it links to.
+    ends: rows with a gap below. caption: on pages alone. filtered: a page searches it.
     A first cell that repeats within a group is shown once on a terminal.
     """
 
@@ -122,13 +122,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks below a title; a page folds them, unless `open`. name: what a filtered table calls it."""
+    """Blocks below a title; a page folds them, unless `open`."""
 
     title: Said
     blocks: Callable[[], Iterable[Element]]
     level: int = 3
     anchor: str = ""
-    name: str = ""
     open: bool = False
 
 

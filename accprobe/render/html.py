@@ -106,8 +106,7 @@ def _heading(words: Said, level: int, anchor: str) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    name = f' data-name="{escape(section.name)}"' if section.name else ""
-    yield f"<details{name}{' open' * section.open}>"
+    yield f"<details{' open' * section.open}>"
     yield f"<summary>{_heading(section.title, section.level, section.anchor)}</summary>"
     yield from _blocks(section.blocks())
     yield "</details>"

@@ -247,7 +247,7 @@ WITNESS = {
 
 def instruction_section(row: Row, level: int = 3, anchor: str = "") -> Section:
     """Return the result of an instruction, and below it all that the report has of it."""
-    return Section(_title(row), lambda: _body(row), level, anchor, row.name)
+    return Section(_title(row), lambda: _body(row), level, anchor)
 
 
 def _title(row: Row) -> Phrases:

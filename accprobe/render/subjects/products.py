@@ -90,7 +90,7 @@ def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) ->
     bits = _bits(row).text
     plan = ", ".join(filter(None, (_order(row), f"{bits} fraction bits" if bits else "", _result(row))))
     title = (Phrase(f"{row.title}  ", "strong"), *status_spans(row), Phrase(f": {plan}" if _order(row) else ""))
-    return Section(title, partial(_body, row), anchor=anchor, name=row.title, open=is_open)
+    return Section(title, partial(_body, row), anchor=anchor, open=is_open)
 
 
 def _body(row: ProductRow) -> Iterator[Element]:
