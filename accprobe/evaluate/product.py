@@ -141,12 +141,10 @@ def is_multiply_add(model: ProductModel) -> bool:
 def _compiled_step(model: ProductModel, products: int, elements: int) -> CompiledStep | None:
     """Return the compiled step if it is estimated to be faster than numpy for so many products of so many elements."""
     step = step_of(model.step, model.instruction)
-    singles = elements == 1
-    if step is None or (singles and step.fused is not None):
-        return None  # numpy multiplies and adds the single elements of many products at once
-    panels = -(-products // LANES) if singles else products
+    if step is None or elements == 1:
+        return None  # numpy computes the single elements of many products at once
     terms = products * model.k
-    compiled = panels * (OF_A_PRODUCT + model.k * max(elements, LANES) * OF_A_TERM[0])
+    compiled = products * (OF_A_PRODUCT + model.k * max(elements, LANES) * OF_A_TERM[0])
     in_numpy = model.k / model.step.products * OF_A_SUM + terms * elements * OF_A_TERM[1]
     return step if compiled < in_numpy and tiles.pays(in_numpy) else None
 

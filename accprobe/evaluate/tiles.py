@@ -101,26 +101,30 @@ def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -
     a, b = (np.ascontiguousarray(x).reshape(products, *x.shape[-2:]) for x in (a, b))
     running = _running(step, inst, start).reshape(products, *start.shape[-2:])
     doubtful = ~np.isfinite(running)
-    add = _add_singles if step.fused is None and start.shape[-2:] == (1, 1) else _add
     at_once = max(1, PREPARED // max(1, prod(a.shape[1:])))
     for first in range(0, products, at_once):
         some = slice(first, first + at_once)
-        add(step, inst, a[some], b[some], running[some], doubtful[some])
+        _add(step, inst, a[some], b[some], running[some], doubtful[some])
     doubtful |= ~np.isfinite(running)
     return _patterns(running, inst).reshape(start.shape), doubtful.reshape(start.shape)
 
 
 def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
     """Add the chains of several products [products, ...] to `running`."""
+    from accprobe.evaluate import lanes
+
     rows = _lines(step, a, inst.a)
     doubtful |= rows.special[..., None]
 
     def panel(i: int, left: int, top: int, bottom: int) -> None:
         x, y = slice(left, left + LANES), slice(top, bottom)
         columns = _lines(step, b[i, x], inst.b)
-        of_panel, odd = _padded(running[i, y, x]), np.zeros((bottom - top, LANES), np.uint8)
-        across = _padded(columns.values.T), _padded(columns.exponents.T)
-        _in_lanes(step, rows.values[i, y], rows.exponents[i, y], *across, of_panel, odd)
+        of_panel, odd, values = _padded(running[i, y, x]), np.zeros((bottom - top, LANES), np.uint8), _padded(columns.values.T)
+        if step.fused is None:
+            operands = rows.values[i, y], rows.exponents[i, y], values, _padded(columns.exponents.T)
+            lanes.sums_in_turn(step.nodes, step.others, step.least_addend, *operands, of_panel, odd)
+        else:
+            lanes.multiply_adds(step.fused, rows.values[i, y], values, of_panel)
         n = running[i, y, x].shape[1]
         running[i, y, x] = of_panel[:, :n]
         doubtful[i, y, x] |= (odd[:, :n] != 0) | columns.special
@@ -130,36 +134,6 @@ def _add(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Float
     tops = [(m * i // parts, m * (i + 1) // parts) for i in range(parts)]
     jobs = [(i, left, *of_part) for i in range(products) for left in lefts for of_part in tops]
     share(panel, jobs, products * m * b.shape[1] * b.shape[2])
-
-
-def _add_singles(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, running: Floats, doubtful: Truths) -> None:
-    """Add as `_add`, for products of one element: each lane computes one, and its products a·b, exact in float64, replace B."""
-    rows, columns = _lines(step, a, inst.a), _lines(step, b, inst.b)
-    with np.errstate(invalid="ignore"):  # an infinity times zero, which is doubtful
-        values, exponents = (rows.values * columns.values)[:, 0], (rows.exponents + columns.exponents)[:, 0]
-    ones, zeros = np.ones((1, values.shape[1])), np.zeros((1, values.shape[1]), np.int16)
-
-    def panel(first: int) -> None:
-        some = slice(first, first + LANES)
-        of_panel, odd = _padded(running[some, 0].T), np.zeros((1, LANES), np.uint8)
-        _in_lanes(step, ones, zeros, _padded(values[some].T), _padded(exponents[some].T), of_panel, odd)
-        n = len(running[some])
-        running[some, 0] = of_panel[:, :n].T
-        doubtful[some, 0] |= odd[:, :n].T != 0
-
-    share(panel, [(first,) for first in range(0, len(running), LANES)], values.size)
-    doubtful |= (rows.special | columns.special)[..., None]
-
-
-def _in_lanes(
-    step: CompiledStep, a: Floats, a_exponents: _Exponents, b: Floats, b_exponents: _Exponents, running: Floats, odd: Bits
-) -> None:
-    from accprobe.evaluate import lanes
-
-    if step.fused is None:
-        lanes.sums_in_turn(step.nodes, step.others, step.least_addend, a, a_exponents, b, b_exponents, running, odd)
-    else:
-        lanes.multiply_adds(step.fused, a, b, running)
 
 
 def _running(step: CompiledStep, inst: Instruction, start: Bits) -> Floats:
