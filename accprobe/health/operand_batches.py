@@ -16,9 +16,9 @@ from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
 from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, alike
 from accprobe.operands.sparse import laid_out
-from accprobe.verify.coverage.coverage import alike, covering
+from accprobe.verify.coverage.coverage import covering
 from accprobe.verify.layouts import events_of_layouts
 
 TOGGLING = "toggling"

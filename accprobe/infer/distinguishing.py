@@ -7,7 +7,6 @@ operands are made for it (`accprobe.operands.directed`); for integers, random on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -21,7 +20,7 @@ from accprobe.model.fields import parsed
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.directed import FLOORS, Target, directed
 from accprobe.operands.kinds import draw_every_kind, kinds
-from accprobe.operands.request import Request
+from accprobe.operands.request import Request, alike
 
 # The target that operands were made for (None: random ones), and their number.
 Batch = tuple[Target | None, int]
@@ -91,8 +90,8 @@ class Search:
 
 
 def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
-    """Return the last search if its instruction differs only in name, tile and operand location."""
-    return _last_search(replace(inst, name="any", m=0, n=0, a_registers=False, satfinite=False), model, seed)
+    """Return the last search if its instruction is alike."""
+    return _last_search(alike(inst), model, seed)
 
 
 _last_search = lru_cache(maxsize=1)(Search)

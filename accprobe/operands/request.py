@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.errors import AccprobeError
+from accprobe.isa.families import FAMILIES
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 
@@ -87,3 +88,9 @@ def joined(parts: Sequence[Request]) -> Request:
     """Join several requests of one instruction."""
     each = [part._named() for part in parts]
     return replace(parts[0], **{name: np.concatenate([columns[name] for columns in each]) for name in each[0]})
+
+
+def alike(inst: Instruction) -> Instruction:
+    """Return the instruction without fields that do not affect dot products, so that equal dot products share results."""
+    plain = replace(inst, name="dot product", family=FAMILIES[0], m=1, n=1, satfinite=False, a_registers=False)
+    return replace(plain, kind=None, mnemonic=None)

@@ -17,8 +17,8 @@ from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
+from accprobe.verify.corpora import tries_of
 from accprobe.verify.coverage import Coverage
-from accprobe.verify.coverage.coverage import tries_of
 from accprobe.verify.coverage.trace import trace_of
 from accprobe.verify.random import batches
 

@@ -72,7 +72,9 @@ class SumRange:
         if node.products:
             self.roles["product"] = _products(inst, model.subnormal_operands, node)
         if node.has_addend:
-            self.roles["C"] = _addend(inst.c, model.subnormal_addend, exact)
+            c, lowest = inst.c, _lowest_lead(inst.c, model.subnormal_addend) if exact else inst.c.min_exponent
+            ends, unit = (lowest, c.max_exponent), c.min_exponent - c.mantissa_bits
+            self.roles["C"] = TermRange(1, ends, unit, Fraction(c.largest_value), 2 - Fraction(1, 2**c.mantissa_bits))
         if inner:
             every = [child.as_term(exact) for child in inner]
             low, high = (end(pick(x.exponents) for x in every) for end, pick in ((min, min), (max, max)))
@@ -120,14 +122,6 @@ class SumRange:
         return TermRange(1, (lowest, min(lead_of(largest), fmt.max_exponent)), unit, largest, significand)
 
 
-def sum_ranges(inst: Instruction, model: DotModel) -> list[SumRange]:
-    """Return the ranges of each sum, in the order of `nodes`."""
-    found: dict[int, SumRange] = {}
-    for node in model.root.nodes():
-        found[id(node)] = SumRange(inst, model, node, [found[id(child)] for child in node.children])
-    return list(found.values())
-
-
 def lead_of(value: Fraction) -> int:
     """Return floor(log2 value) of a positive number."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
@@ -151,14 +145,6 @@ def _products(inst: Instruction, subnormals: Subnormals, node: FusedSum) -> Term
     significand = Fraction(2 * float(np.frexp(np.multiply.outer(x, y))[0].max())) if together is None else Fraction(2)
     unit = sum(fmt.min_exponent - fmt.mantissa_bits for fmt in formats)
     return TermRange(len(node.products) // (together or 1), (low, high), unit, largest, significand)
-
-
-def _addend(fmt: Format, subnormals: Subnormals, exact: bool) -> TermRange:
-    lowest = _lowest_lead(fmt, subnormals) if exact else fmt.min_exponent
-    significand = 2 - Fraction(1, 2**fmt.mantissa_bits)
-    return TermRange(
-        1, (lowest, fmt.max_exponent), fmt.min_exponent - fmt.mantissa_bits, Fraction(fmt.largest_value), significand
-    )
 
 
 def _lowest_lead(fmt: Format, subnormals: Subnormals) -> int:

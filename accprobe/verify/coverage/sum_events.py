@@ -59,9 +59,6 @@ CANCELLED = ("a little", "by half of its bits", "to nothing")
 BANDS, NARROW_BANDS = 16, 128  # Bands of exponents, at most; the search keeps operands for narrow ones too.
 NEAR_BITS = 6  # Near half a unit, for sums without truncation: within a unit shifted down by so many bits.
 
-BANDS, NARROW_BANDS = 16, 128  # Bands of exponents, at most; the search keeps operands for narrow ones too.
-NEAR_BITS = 6  # Near half a unit, for sums without truncation: within a unit shifted down by so many bits.
-
 
 def steps(arithmetic: FloatArithmetic, first: int) -> list[int]:
     """Return the numbers of bits at which steps begin. The last step is open.

@@ -16,7 +16,7 @@ from accprobe.evaluate.terms import CachedTerms
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FusedSum, number_ranges
 from accprobe.operands.request import Request
-from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventNames, Key, sum_ranges
+from accprobe.verify.coverage.events import CodeArrays, EventCodes, EventNames, Key, SumRange
 from accprobe.verify.coverage.integers import addend_codes, addend_families, integer_codes, integer_families
 from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, operand_families
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
@@ -35,7 +35,10 @@ class Trace:
     def __init__(self, inst: Instruction, model: DotModel) -> None:
         self.inst, self.model = inst, model
         self._nodes = list(model.root.nodes())
-        self._ranges = [] if inst.is_integer else sum_ranges(inst, model)
+        self._ranges: list[SumRange] = []
+        for node in () if inst.is_integer else self._nodes:
+            inner = [self._ranges[self._nodes.index(child)] for child in node.children]
+            self._ranges.append(SumRange(inst, model, node, inner))
         operands = addend_families(inst) if inst.is_integer else operand_families(inst)
         self.families: dict[Key, EventNames] = {(-1, family): names for family, names in operands.items()}
         for i, label in enumerate(_labels(model.root)):
