@@ -17,8 +17,6 @@ from accprobe.errors import AccprobeError
 from accprobe.render.progress import PERCENT, progress_bar
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from accprobe.gemm.blackbox import Spec
     from accprobe.gemm.known_plans import Explanation
     from accprobe.isa.formats import Bits, Format
@@ -69,8 +67,6 @@ def explain_command(
 
     given = formats.get(dtype) if dtype else None
     (of_a, fmt_a), (of_b, fmt_b) = read_matrix(a, given), read_matrix(b, given)
-    _name_nonfinite(a, fmt_a.values(of_a))
-    _name_nonfinite(b, fmt_b.values(of_b))
     results = [read_matrix(path, formats.get(out) if out else None) for path in (got, other) if path is not None]
     specs = _specs(of_a, of_b, fmt_a, fmt_b, results[0][1])
     spec = specs[0]
@@ -87,16 +83,6 @@ def explain_command(
     to.deliver(lambda: explanation_blocks(names, found, spec.out), lambda _: text, differs)
     if differs:
         sys.exit(DIFFERS)
-
-
-def _name_nonfinite(path: Path, values: NDArray[Any]) -> None:
-    """Print how many elements of an operand are NaN or infinite: they decide whole rows or columns of D."""
-    import numpy as np
-
-    places = np.argwhere(~np.isfinite(values))
-    if len(places):
-        number = "1 NaN or infinite number" if len(places) == 1 else f"{len(places):,} NaN or infinite numbers, the first"
-        print_message(f"{path} has {number} at row {places[0][0]}, column {places[0][1]}")
 
 
 def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Spec]:

@@ -222,12 +222,6 @@ def clear_progress() -> None:
 
 
 def list_names(items: Iterable[tuple[str, str]]) -> None:
-    """Print one name per line with its remark or "": wrapped on a terminal, else after a tab."""
-    if sys.stdout.isatty():
-        from accprobe.render.document import List, Phrase
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks([List(tuple((Phrase(name, "strong"), Phrase(f"  {remark}" if remark else "")) for name, remark in items))])
-        return
+    """Print one name per line, and after a tab its remark, unless it is ""."""
     for name, remark in items:
         click.echo(f"{name}\t{remark}" if remark else name)

@@ -52,25 +52,12 @@ def reason(error: ValidationError, schema: int) -> str:
     """Return the first thing that is wrong with a file, with its key, a wrong schema first. schema: the one that is read."""
     errors = error.errors(include_url=False)
     first = next((e for e in errors if e["loc"] == ("schema",)), errors[0])
-    kind, given = first["type"], first["input"]
-    key = ".".join(str(part) for part in first["loc"])
-    if kind == "json_invalid" and "recursion limit" in first["msg"]:
-        return "it is not an accprobe report: it is nested too deeply"
-    if kind == "json_invalid":
-        why = first["msg"].removeprefix("Invalid JSON: ")
-        return f"it is not JSON, or truncated ({why}): {_GIVE}"
-    if kind == "model_type" and not key:
-        return "it is not an accprobe report, but another JSON file: not an object"
-    if key == "schema" and kind == "missing":
-        return f"it is not an accprobe report, but another JSON file: the key schema is missing; {_GIVE}"
-    if key == "schema":
-        newer = type(given) is int and given > schema
-        return f"schema: this accprobe reads schema {schema}, the file has {given!r}" + "; a newer accprobe may read it" * newer
-    if kind == "missing":
-        return f"{key}: the key is missing"
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{key}: there is no such key in schema {schema}"
-    text = first["msg"].removeprefix("Value error, ")
-    text = text[:1].lower() + text[1:] if kind != "value_error" else text
-    shown = f"; it is {given!r}" if isinstance(given, int | float | str | None) and kind != "value_error" else ""
-    return f"{key}: {text}{shown}" if key else text
+    key, given, text = ".".join(map(str, first["loc"])), first["input"], first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        return f"it is not JSON, or truncated ({text.removeprefix('Invalid JSON: ')}): {_GIVE}"
+    if first["type"] == "value_error":
+        return f"{key}: {text}" if key else text
+    if key == "schema" or not key:
+        return f"it is not a report of schema {schema}, which this accprobe reads: {_GIVE}"
+    shown = f"; it is {given!r}" if isinstance(given, int | float | str | None) else ""
+    return f"{key}: {text[:1].lower()}{text[1:]}{shown}"

@@ -82,8 +82,7 @@ def test_standard_input_is_a_report(path: Path) -> None:
     assert shown.stdout == show(str(path)).stdout
     nothing = invoke("show", "-", stdin=b"{}")
     assert (
-        nothing.stderr
-        == "accprobe: standard input: it is not an accprobe report, but another JSON file: the key schema is missing; give a"
+        nothing.stderr == "accprobe: standard input: it is not a report of schema 5, which this accprobe reads: give a"
         " report that accprobe wrote, such as with `accprobe run -o FILE`\n"
     )
 

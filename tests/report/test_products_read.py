@@ -40,7 +40,7 @@ def test_row_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
 CONFIRMED = "claims.0.product: status: 'confirmed', yet "
 MODEL = "regions.0.model"
 BROKEN: dict[str, tuple[str, object, str]] = {
-    "no shape": ("k", None, "claims.0.product.k: the key is missing"),
+    "no shape": ("k", None, "claims.0.product.k: field required"),
     "fresh elements differ": ("verification.mismatches", 2, f"{CONFIRMED}2 results differ from the model and 0 contradict it"),
     "no model": (MODEL, None, f"{CONFIRMED}regions.0: there is no model"),
     "suggested": ("regions.0.findings.split_k.bound", "suggested", f"{CONFIRMED}regions.0: findings.split_k is suggested"),

@@ -39,14 +39,14 @@ def altered(path: str, value: object) -> str:
 
 BROKEN = {
     "truncated": (json.dumps(report_data())[:300], "it is not JSON, or truncated (EOF while parsing"),
-    "nested too deeply": ("[" * 100_000, "it is not an accprobe report: it is nested too deeply"),
-    "another tool's": ('{"devices": [], "version": "1"}', "it is not an accprobe report, but another JSON file"),
+    "nested too deeply": ("[" * 100_000, "it is not JSON, or truncated (recursion limit exceeded"),
+    "another tool's": ('{"devices": [], "version": "1"}', "it is not a report of schema 5"),
     "newer schema": (
         altered("schema", 6),
-        "schema: this accprobe reads schema 5, the file has 6; a newer accprobe may read it",
+        "it is not a report of schema 5, which this accprobe reads: give a report that accprobe wrote",
     ),
-    "field missing": (altered("device.name", None), "device.name: the key is missing"),
-    "unknown key": (altered("device.host", "me"), "device.host: there is no such key in schema 5"),
+    "field missing": (altered("device.name", None), "device.name: field required"),
+    "unknown key": (altered("device.host", "me"), "device.host: extra inputs are not permitted; it is 'me'"),
     "unknown instruction": (altered("claims.1.name", "wgmma.m64n8k33.f32"), "claims.1.instruction: name: unknown instruction"),
     "an instruction twice": (
         altered("claims.2.name", "wgmma.m64n8k32.f32.e4m3.e4m3.rs"),
