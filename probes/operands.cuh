@@ -40,13 +40,12 @@ DRAWN int normal_exponent(u32 x, u32 y) {
     return value > 1e-30f ? (int)floorf(log2f(value)) : -100;
 }
 
-enum Way { UNIFORM, NORMAL, WIDE, CENTRED, ENDS, PAIRED };
+enum Way { UNIFORM, NORMAL, WIDE, CENTRED, ENDS };
 
 // How operands are drawn. CENTRED: a line of A has an exponent between a_low and a_high, a line of B between b_low and b_high. Each
 // slot moves A's up and B's down by at most `slots`, each element by at most `spread`. C's exponent is at most c_spread away from
 // the sum of the two lines'. zeros, specials, c_zeros, c_specials, c_small: how many of 256 elements become that (c_small: subnormal
 // or zero). cancelling: pairs of slots have one product but for its sign, and but for one in 64 the same significand.
-// PAIRED: line i has the code i in the one slot `slots`, and else zeros: all pairs of codes of 8 bits; C is zero.
 // ENDS: the smallest and largest integers. c_edge: for integers, C is close to where a sum of 32 bits overflows. For floats, 1: C is
 // within a few units of the largest number, 2: of the smallest normal one. one_sign: all products of two lines have one, and C has
 // it too. fours: each four slots have the same of each line.
@@ -114,7 +113,6 @@ DRAWN int centre(const Recipe& r, u64 key, u32 batch, bool left, u32 line) {
 
 // The pattern at slot k of a line; `products` slots in all.
 template <class Format, bool LEFT> DRAWN u64 element(const Recipe& r, u64 key, u32 batch, u32 line, u32 k, u32 products) {
-    if (r.way == PAIRED) return (int)k == r.slots ? line : 0;
     bool twin = r.cancelling && k >= products / 2 && k < products / 2 * 2;
     u32 from = twin ? k - products / 2 : r.fours ? k / 4 : k;
     Random random = philox(key, LEFT ? ELEMENTS_OF_A : ELEMENTS_OF_B, line, batch, from);
@@ -142,7 +140,6 @@ template <class Format, bool LEFT> DRAWN u64 element(const Recipe& r, u64 key, u
 
 template <class Format> DRAWN u64 addend(const Recipe& r, u64 key, u32 batch, u32 row, u32 column, u32 products) {
     Random random = philox(key, ADDENDS, row, column, batch);
-    if (r.way == PAIRED) return 0;
     if constexpr (!Format::FLOAT) {
         if (!r.c_edge) return random.bits() & Format::ALL;
         if ((int)(random.word[3] >> 8 & 255) < r.c_zeros) return 0;

@@ -10,10 +10,6 @@ from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.kinds import exponent_ranges
 
-PAIRS_KIND = "pairs"
-CODES = 256  # Codes of a format of 8 bits.
-
-
 # `c_edge` of floating-point operands: C about its largest number, or its smallest normal one.
 C_NEAR_LARGEST, C_NEAR_SMALLEST_NORMAL = 1, 2
 
@@ -26,7 +22,6 @@ class Way(IntEnum):
     WIDE = 2
     CENTRED = 3
     ENDS = 4
-    PAIRED = 5
 
 
 class Recipe(NamedTuple):
@@ -76,11 +71,6 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "C near largest": near["C near largest"]._replace(c_edge=C_NEAR_LARGEST, zeros=few_products),
         "C near smallest normal": near["C near smallest normal"]._replace(c_edge=C_NEAR_SMALLEST_NORMAL, zeros=few_products),
     }
-
-
-def pairs(k: int) -> Recipe:
-    """Draw all pairs of codes of 8 bits, at place k."""
-    return Recipe(Way.PAIRED, slots=k)
 
 
 def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:

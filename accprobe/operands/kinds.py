@@ -6,7 +6,7 @@ boundary exponents crossed with random significands, then weighted random. `draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -49,28 +49,6 @@ def _scaled(inst: Instruction, rng: np.random.Generator, operands: Request) -> R
         return np.asarray(np.choose(way, (ones, some, some, _patterns(fmt, rng, shape))))
 
     return replace(operands, scales_a=drawn(1), scales_b=drawn(rng.choice((-1, 1))))
-
-
-PAIRS = 1 << 16  # Pairs of two 8-bit codes.
-
-
-def pair_places(inst: Instruction, dots: int, seed: int) -> Sequence[int]:
-    """Return the places along K at which every pair of two 8-bit codes is probed.
-
-    All places if these are at most half of the dot products; otherwise one; none if that is more than half, or if the formats
-    have other sizes.
-    """
-    if not inst.a.bits == inst.b.bits == 8 or dots < 2 * PAIRS:
-        return ()
-    return range(inst.k) if dots >= 2 * PAIRS * inst.k else (seed % inst.k,)
-
-
-def pairs(inst: Instruction, rng: np.random.Generator, k: int) -> Request:
-    """Return every pair of 8-bit codes once, as the only product that is not 0 × 0, at place k; C is zero."""
-    a, b = (np.zeros((PAIRS, inst.k), fmt.dtype) for fmt in (inst.a, inst.b))
-    codes = np.arange(PAIRS, dtype=np.uint16)
-    a[:, k], b[:, k] = (codes >> 8).astype(np.uint8), (codes & 0xFF).astype(np.uint8)
-    return _scaled(inst, rng, Request(a, b, np.zeros(PAIRS, inst.c.dtype)))
 
 
 def kinds(inst: Instruction) -> dict[str, Callable[[Instruction, np.random.Generator, int], Request]]:

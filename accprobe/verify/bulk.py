@@ -15,14 +15,14 @@ import numpy as np
 
 from accprobe.build import compiler
 from accprobe.build.probes import multiplies_matrices
-from accprobe.devices.protocol import Device, OnGpu
+from accprobe.devices.protocol import Device, InstructionSubject, OnGpu
 from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware, sources
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
-from accprobe.operands.drawing import CODES, PAIRS_KIND, Recipe, pairs, recipes
+from accprobe.operands.drawing import Recipe, recipes
 from accprobe.operands.exchange import Counterexample
-from accprobe.operands.kinds import PAIRS, kinds, pair_places
+from accprobe.operands.kinds import kinds
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
 from accprobe.verify import random
@@ -30,6 +30,9 @@ from accprobe.verify.outcome import Advance, ComparisonCounts, Verification, sil
 
 # A batch has at most SIDE rows and SIDE columns; its columns are a multiple of NARROW.
 SIDE, NARROW = 4096, 64
+
+# Verifications of at least so many random dot products have every pair of codes, too.
+PAIRS_FROM = 1 << 17
 
 # Batches after which the host reads the mismatches.
 READ_AFTER = 16
@@ -50,13 +53,9 @@ class MatrixProduct:
         return self.rows * self.columns
 
 
-def batches(inst: Instruction, dots: int, seed: int) -> Iterator[MatrixProduct]:
-    """Yield at least `dots` dot products, spread evenly over all distributions; all pairs of 8-bit codes at `pair_places`."""
-    places = pair_places(inst, dots, seed)
-    for number, k in enumerate(places):
-        yield MatrixProduct(number, PAIRS_KIND, pairs(k), CODES, CODES)
-    number = len(places)
-    share = -(-(dots - number * PAIRS) // len(kinds(inst)))
+def batches(inst: Instruction, dots: int) -> Iterator[MatrixProduct]:
+    """Yield at least `dots` dot products, spread evenly over all distributions."""
+    number, share = 0, -(-dots // len(kinds(inst)))
     columns = min(SIDE, -(-isqrt(share) // NARROW) * NARROW)
     for kind, recipe in recipes(inst).items():
         rows = -(-share // columns)
@@ -146,12 +145,19 @@ def prepare_to_verify(device: Device, models: Mapping[Instruction, DotModel]) ->
 def verify_in_bulk(
     device: Device, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
 ) -> Verification:
-    """Verify as `random.verify`, with pairs of codes; `dots` may be rounded up. Raises DeviceError if the GPU fails."""
-    if not (isinstance(device, OnGpu) and _runs_on_gpu(inst, model)):
-        return random.verify(device, inst, model, dots, seed, True, advance)
-    with device.lend(f"failed to verify {inst.name}") as cupy:
-        verifier = Verifier(cupy, inst, model, device.architecture, seed)
-        return _verified(cupy, verifier, batches(inst.stored, dots, seed), seed, advance)
+    """Verify as `random.verify`, then, if there are many, on every pair of codes. Raises DeviceError if the GPU fails.
+
+    `dots` may be rounded up.
+    """
+    subject = InstructionSubject(device, inst)
+    if isinstance(device, OnGpu) and _runs_on_gpu(inst, model):
+        with device.lend(f"failed to verify {inst.name}") as cupy:
+            verifier = Verifier(cupy, inst, model, device.architecture, seed)
+            done = _verified(cupy, verifier, batches(inst.stored, dots), seed, advance)
+    else:
+        done = random.compared(subject, random.predicted_batches(subject.inst, model, dots, seed), seed, advance)
+    pairs = random.known_pairs(subject.inst, model) if dots >= PAIRS_FROM else ()
+    return random.compared(subject, pairs, seed, advance, done)
 
 
 def _runs_on_gpu(inst: Instruction, model: DotModel) -> bool:

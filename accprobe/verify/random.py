@@ -14,9 +14,10 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
-from accprobe.operands.kinds import PAIRS, draw, kinds, pair_places, pairs
+from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request
-from accprobe.verify.outcome import Advance, ComparisonCounts, Verification, silent
+from accprobe.verify.code_pairs import every_pair, every_scale
+from accprobe.verify.outcome import CODE_PAIRS, Advance, ComparisonCounts, Verification, silent
 
 BATCH = 1 << 16  # Dot products drawn at once.
 
@@ -27,18 +28,17 @@ def verify(
     model: DotModel,
     dots: int = 1 << 14,
     seed: int = 0,
-    with_pairs: bool = False,
     advance: Advance = silent,
 ) -> Verification:
     """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand distributions.
 
-    The same seed draws the same operands. Each batch continues in the tile where the one before ended. with_pairs: every pair
-    of two 8-bit codes is among them at `pair_places`. Raises AccprobeError if dots is negative.
+    The same seed draws the same operands. Each batch continues in the tile where the one before ended. Raises AccprobeError if
+    dots is negative.
     """
     if dots < 0:
         raise AccprobeError(f"dots is {dots}: give 0 or more")
     subject = InstructionSubject(device, inst)
-    return compared(subject, predicted_batches(subject.inst, model, dots, seed, with_pairs), seed, advance)
+    return compared(subject, predicted_batches(subject.inst, model, dots, seed), seed, advance)
 
 
 class Known(NamedTuple):
@@ -70,19 +70,22 @@ def compared(
     return tally.verification(seed)
 
 
-def predicted_batches(inst: Instruction, model: DotModel, dots: int, seed: int, with_pairs: bool = False) -> Iterator[Known]:
+def predicted_batches(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
     """Yield the dot products of `batches` with the results that the model predicts."""
-    for kind, request in batches(inst, dots, seed, with_pairs):
+    for kind, request in batches(inst, dots, seed):
         yield Known(kind, request, evaluate(model, inst, request))
 
 
-def batches(inst: Instruction, dots: int, seed: int, with_pairs: bool = False) -> Iterator[tuple[str, Request]]:
+def known_pairs(inst: Instruction, model: DotModel) -> Iterator[Known]:
+    """Yield every pair of codes of operands and of scales, if they are few, with the results that the model predicts."""
+    for codes in (every_pair(inst, model), every_scale(inst)):
+        if codes is not None:
+            yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
+
+
+def batches(inst: Instruction, dots: int, seed: int) -> Iterator[tuple[str, Request]]:
     """Yield `dots` dot products of a dense A, at most BATCH at a time, with the name of their distribution."""
     names = list(kinds(inst))
-    places = pair_places(inst, dots, seed) if with_pairs else ()
-    for k in places:
-        yield "pairs", pairs(inst, np.random.default_rng([seed, len(names), k]), k)
-    dots -= PAIRS * len(places)
     counts = dict.fromkeys(names, dots // len(names))
     counts[names[0]] += dots - sum(counts.values())
     for index, (kind, count) in enumerate(counts.items()):

@@ -216,11 +216,3 @@ def test_philox_is_the_published_one() -> None:
         words = np.full(4, value, np.uint32)
         kernel.run(ctypes.c_void_p(words.ctypes.data), ctypes.c_uint64(key))
         assert tuple(words.tolist()) == answer
-
-
-@needs_compiler
-def test_pairs_are_all_pairs() -> None:
-    drawn = of_lines(drawing.pairs(5), parse(FP8), np.indices((drawing.CODES, drawing.CODES), np.uint32).reshape(2, -1))
-    assert len(set(zip(drawn.a[:, 5].tolist(), drawn.b[:, 5].tolist(), strict=True))) == 1 << 16
-    assert not any(np.delete(x, 5, 1).any() for x in (drawn.a, drawn.b))
-    assert not drawn.c.any()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import numpy as np
 import pytest
 from departures import Entry, Wide
-from marks import some
 from outside import Unit
 from plants import OPCODES, Plant
 
@@ -15,8 +12,7 @@ from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
-from accprobe.operands.kinds import PAIRS
-from accprobe.verify import bulk, random
+from accprobe.verify import bulk
 from accprobe.verify.code_pairs import every_pair
 from accprobe.verify.coverage import cover
 from accprobe.verify.outcome import CODE_PAIRS
@@ -72,24 +68,12 @@ def test_a_device_with_one_wrong_entry_is_found() -> None:
     assert done.counterexample.kind == CODE_PAIRS
 
 
-@pytest.mark.parametrize("name", some(["mma.sync.m16n8k16.s32.s8.u8.s32", "wgmma.sp.m64n8k64.f32.e4m3.e4m3"]))
-def test_many_dot_products_have_every_pair_at_every_place(name: str) -> None:
-    inst = parse(name).stored
-    dots = 2 * PAIRS * inst.k
-    drawn = list(islice(random.batches(inst, dots, 1, with_pairs=True), inst.k + 1))
-    for k, (kind, asked) in enumerate(drawn[:-1]):
-        assert kind == "pairs"
-        assert len(np.unique(asked.a[:, k].astype(np.int64) << 8 | asked.b[:, k])) == len(asked) == PAIRS
-        assert not np.delete(asked.a, k, 1).any()
-        assert not np.delete(asked.b, k, 1).any()
-    assert drawn[-1][0] != "pairs"
-    for fewer, places in ((dots, range(inst.k)), (dots - 1, [7]), (2 * PAIRS - 1, [])):
-        names = [kind for kind, _ in islice(random.batches(inst, fewer, 7 + inst.k, with_pairs=True), inst.k + 1)]
-        assert names.count("pairs") == len(places)
-        made = list(bulk.batches(inst, fewer, 7 + inst.k))
-        assert [batch.recipe.slots for batch in made if batch.kind == "pairs"] == list(places)
-        assert [batch.number for batch in made] == list(range(len(made)))
-        assert sum(batch.dots for batch in made) >= fewer
+def test_verification_of_many_dot_products_has_every_pair_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "PAIRS_FROM", 0)
+    inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
+    done = bulk.verify_in_bulk(Plant(inst, HOPPER[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device(), inst, HOPPER[inst], 0)
+    assert done.kinds[CODE_PAIRS] == done.compared
+    assert done.mismatches
 
 
 def test_other_formats_have_too_many_codes() -> None:

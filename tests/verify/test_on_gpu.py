@@ -58,7 +58,7 @@ def test_evaluator_and_products_are_those_of_the_slow_ones(gpu: CudaDevice, name
 
     inst, model = parse(name), named_models("h200")[parse(name)]
     bench = Verifier(cupy, inst, model, gpu.architecture, 5)
-    for batch in batches(inst, 1 << 18, 5):
+    for batch in batches(inst, 1 << 18):
         a, b, c, d = bench.arrays(batch)
         bench.draw(batch)
         bench.hardware.product(a, b, c, d)

@@ -15,15 +15,14 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, alike
-from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.corpora import stored_operands, tries_of
 from accprobe.verify.coverage.events import Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
 from accprobe.verify.coverage.search import Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
 from accprobe.verify.layouts import layout_operands, with_layouts
-from accprobe.verify.outcome import CODE_PAIRS, COVERING, NOT_FOUND, Advance, Events, Verification, silent
-from accprobe.verify.random import Known, compared, predicted_batches
+from accprobe.verify.outcome import COVERING, NOT_FOUND, Advance, Events, Verification, silent
+from accprobe.verify.random import Known, compared, known_pairs, predicted_batches
 
 AT_ONCE = 512  # Dot products of one request.
 
@@ -132,9 +131,7 @@ def _random(inst: Instruction, model: DotModel, dots: int, seed: int) -> tuple[t
 def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Iterator[Known]:
     """Yield random dot products, and every pair of codes of operands and of scales, if they are few."""
     yield from predicted_batches(inst, model, dots, seed)
-    for codes in (every_pair(inst, model), every_scale(inst)):
-        if codes is not None:
-            yield Known(CODE_PAIRS, codes, evaluate(model, inst, codes))
+    yield from known_pairs(inst, model)
 
 
 @lru_cache(maxsize=MODELS_KEPT)
