@@ -34,8 +34,7 @@ NAMES = {"driver": "NVIDIA driver"}
 def list_command(instructions: str | None, devices: bool, reports: bool, coverage: bool, fields: bool) -> None:
     """List devices, recorded reports, instructions and fields.
 
-    Prints one name per line; a remark may follow, after a tab if the output is not a terminal. Without an option: devices and
-    reports.
+    Prints one name per line; a remark may follow after a tab. Without an option: devices and reports.
 
     Needs: nothing.
 
