@@ -177,28 +177,24 @@ class _PlanSearch:
         if self.parts not in ("", SEVERAL_ROUNDINGS):
             found.reason = self.parts
             return
-        for thorough in (False, True):
-            try:
-                self.run(thorough)
-            except (NoTree, TooManyCalls) as e:
-                found.reason = CHANGING_ORDER if found.region.changing else str(e)
-                self.subject.call_limit = None
-            if found.fits_in_range:
-                return
+        try:
+            self.run()
+        except (NoTree, TooManyCalls) as e:
+            found.reason = CHANGING_ORDER if found.region.changing else str(e)
+            self.subject.call_limit = None
+        if found.fits_in_range:
+            return
         if depends is not None and depends.is_on_zeros:  # no tree of sums has that
             found.order, found.plan, found.counterexample, found.reason = None, None, "", str(depends)
         found.reason = "; ".join(filter(None, (find_conversion(self.subject), found.reason)))
 
-    def run(self, thorough: bool) -> None:
-        """Find the plan. thorough: never assume that a subtree equals another of its shape."""
+    def run(self) -> None:
+        """Find the plan. Raises NoTree, TooManyCalls."""
         found, subject = self.found, self.subject
         self.progress("accumulation order", 0)
         subject.call_limit = subject.calls + MOST_CALLS + SWEEPS * -(-subject.spec.k // len(found.region.columns))
-        order = self._order(thorough)
+        found.order = order = self._order()
         subject.call_limit = None
-        if order == found.order:
-            return
-        found.order, found.reason, found.counterexample, found.mismatches, found.results = order, "", "", 0, 0
         if subject.spec.a.is_integer:
             found.plan = order
             self._compare_kept([])
@@ -225,13 +221,13 @@ class _PlanSearch:
             self._cover(found.plan)
         self._compare_kept(probed)
 
-    def _order(self, thorough: bool) -> ProductModel:
+    def _order(self) -> ProductModel:
         """Return a plan with the tree, or with slices that are added in any order if elements change from call to call."""
         region, times, spec = self.found.region, self.found.multiplicity, self.subject.spec
         if spec.a.is_integer:
             return draft(spec, chain_of(tuple((int(k),) for k in np.flatnonzero(times)), 1), 1)
         once, twice = np.flatnonzero(times == 1), np.flatnonzero(times == 2)
-        builder = make_tree_builder(self.subject, region.rows, region.columns, once, thorough)
+        builder = make_tree_builder(self.subject, region.rows, region.columns, once)
         separate = builder.chains(once) if region.changing else []
         partials = separate if len(separate) > 1 else [builder.tree(once)]
         products = products_per_sum(partials)

@@ -55,11 +55,10 @@ class PartialTree:
 
 
 class TreeBuilder:
-    """Probes and builds the tree. thorough: never assume that a subtree equals another of its shape."""
+    """Probes and builds the tree, with only SAMPLED_PARTS of the subtrees of one shape."""
 
-    def __init__(self, pairs: ProductPairs, thorough: bool = False) -> None:
+    def __init__(self, pairs: ProductPairs) -> None:
         self._pairs = pairs
-        self._sampled = 1 << 30 if thorough else SAMPLED_PARTS
         self._known: dict[tuple[int, ...], list[tuple[int | PartialTree, ...]]] = {}
 
     def tree(self, ks: Ints) -> PartialTree:
@@ -87,8 +86,8 @@ class TreeBuilder:
 
     def _repeated(self, found: list[PartialTree], left: Ints) -> PartialTree | None:
         """Return the last chain, shifted, if the last few are equal and the products that remain include it."""
-        shapes = {chain.shifted(-chain.first) for chain in found[-self._sampled :]}
-        if len(found) < self._sampled or len(shapes) > 1:
+        shapes = {chain.shifted(-chain.first) for chain in found[-SAMPLED_PARTS:]}
+        if len(found) < SAMPLED_PARTS or len(shapes) > 1:
             return None
         chain = next(iter(shapes)).shifted(int(left[0]))
         return chain if np.isin(chain.ks(), left).all() else None
@@ -136,7 +135,7 @@ class TreeBuilder:
             return (int(ks[0]),)
         base = int(ks[0])
         known = self._known.setdefault(tuple((ks - base).tolist()), [])
-        if len(known) >= self._sampled and all(x == known[0] for x in known):
+        if len(known) >= SAMPLED_PARTS and all(x == known[0] for x in known):
             return tuple(x + base if isinstance(x, int) else x.shifted(base) for x in known[0])
         found: list[int | PartialTree] = []
         left = ks
@@ -148,13 +147,11 @@ class TreeBuilder:
         return tuple(found)
 
 
-def make_tree_builder(
-    subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, thorough: bool = False
-) -> TreeBuilder:
+def make_tree_builder(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> TreeBuilder:
     spec = subject.spec
     if spec.a_exponent is None:
-        return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)), thorough)
-    return TreeBuilder(ColumnPairs(subject, rows, columns, units_of_b(spec, spec.a_exponent)), thorough)
+        return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)))
+    return TreeBuilder(ColumnPairs(subject, rows, columns, units_of_b(spec, spec.a_exponent)))
 
 
 def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
