@@ -119,10 +119,8 @@ def _of_one_array(like: str, x: Any, options: Mapping[str, Any]) -> Any:
     if rows := [row for row in named_claims(like, ProductRow) if row.is_reduction]:
         return _of_reduction(like, rows, x, options)
     functions = named_claims(like, FunctionRow)
-    if len(functions) > 1 and not split_row(like)[1]:
-        raise UnknownName(f"{like} names no function; name one, such as {like}:{functions[0].name}")
     if len(functions) != 1:
-        some = f"{len(functions)} functions, such as {'; '.join(row.title for row in functions[:ROWS_LISTED])}"
+        some = f"{len(functions)} functions, such as {'; '.join(row.title for row in functions[:ROWS_LISTED])}: name one"
         raise UnknownName(f"{like} means {some if functions else 'no function: a product or an instruction needs A and B'}")
     _refuse_given(like, "a function", options, *options)
     return _of_function(functions[0], x)

@@ -72,7 +72,6 @@ REFUSED = [
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("reduce numpy:sum --sweep rows=8,8", "--sweep 'rows=8,8' has one size, with which nothing is compared"),
     ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of m; give for example m=1,8,64"),
-    ("gemm numpy:matmul --option torch.backends.x.foo=1,2", "give the last word of the flag, such as foo=1,2"),
     ("gemm numpy:matmul --shape 4x4x16 --sweep m=1,2 --versus numpy:matmul", "--sweep compares sizes of one callable"),
     ("reduce torch.distributed:all_reduce --ranks 2 --dim first", "--dim has no effect on a collective"),
     ("function --dtype bf16", "--versus, --dtype, --scale, --arrays and --exhaustive need a CALLABLE"),

@@ -18,7 +18,7 @@ import numpy as np
 
 from accprobe.build import driver, install
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.blackbox import Spec
+from accprobe.gemm.blackbox import Spec, usual_result
 from accprobe.gemm.callables.adapter import Multiply
 from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
 from accprobe.gemm.callables.epilogues import addmm, baddbmm, linear
@@ -299,10 +299,6 @@ def _int_mm(*_: Any) -> Multiply:
     return multiply
 
 
-def _f32_or_s32(a: Format) -> Format:
-    return FORMATS["s32"] if a.is_integer else FORMATS["f32"]
-
-
 _NO_FLAGS: dict[str, OptionValue] = dict.fromkeys(FLAGS)
 _FLOATS = ("bf16", "f16", "f32", "tf32", "f64")
 
@@ -363,13 +359,13 @@ _ALL = (
         options={"alpha": 1.0, "beta": 1.0, "batch": 4, **_NO_FLAGS},
         probed_part="the first of several equal products",
     ),
-    Builtin("torch:_int_mm", "torch._int_mm(a, b)", ("s8",), _int_mm, _f32_or_s32),
+    Builtin("torch:_int_mm", "torch._int_mm(a, b)", ("s8",), _int_mm, usual_result),
     Builtin(
         "torch:_cslt_sparse_mm",
         "torch._cslt_sparse_mm(compressed a, b), of cuSPARSELt; K counts stored products",
         ("f16", "bf16", "e4m3", "s8"),
         semi_structured,
-        lambda a: a if a.storage_bits == 16 else _f32_or_s32(a),
+        lambda a: a if a.storage_bits == 16 else usual_result(a),
         options={"alg_id": 0, "split_k": 1},
         gpu_only=True,
         probed_part=SPARSE_PART,

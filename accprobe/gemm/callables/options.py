@@ -28,9 +28,6 @@ def parse_options(texts: Iterable[str]) -> list[dict[str, OptionValue]]:
     choices: dict[str, list[OptionValue]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        if equals and values and "." in name:
-            last = name.rpartition(".")[2]
-            raise AccprobeError(f"option {name}: give the last word of the flag, such as {last}={values}")
         if not (name.isidentifier() and equals and values):
             raise AccprobeError(f"'{text}' is not an option: give NAME=VALUE, such as use_fast_accum=True,False")
         if name in choices:
