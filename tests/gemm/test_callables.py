@@ -127,7 +127,7 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
         ("cublaslt:matmul", {}, "cublaslt:matmul is not available: nvmath is not installed: pip install 'nvmath"),
         ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
         ("tarch:mm", {}, "there is no package 'tarch' for 'tarch:mm'; did you mean torch:mm"),
-        ("mm", {}, "there is no callable 'mm', and it is not FILE.py:FUNCTION; did you mean torch:mm"),
+        ("mm", {}, "there is no callable 'mm', and it is not FILE.py:FUNCTION; known are torch:mm"),
         ("gone.py:f", {}, "there is no file gone.py"),
     ],
 )
