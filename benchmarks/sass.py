@@ -56,9 +56,12 @@ def extract(file: Path, folder: Path, every: int) -> Path:
     """A folder with every nth cubin of a file, by size from the largest on."""
     (folder / "unpacked").mkdir()
     (folder / "cubins").mkdir()
-    found = [piece for pieces in binaries.find([file], folder / "unpacked", []) for piece in pieces]
-    for number, piece in enumerate(found):
-        (folder / "cubins" / f"{number:05}.cubin").write_bytes(piece.path.read_bytes())
+    for found in binaries.find([file], folder / "unpacked"):
+        for piece in found.pieces:
+            number = len(list((folder / "cubins").iterdir()))
+            with binaries.cubin(piece) as path:
+                (folder / "cubins" / f"{number:05}.cubin").write_bytes(path.read_bytes())
+        found.discard()
     by_size = sorted((folder / "cubins").iterdir(), key=lambda path: (-path.stat().st_size, path.name))
     for i, path in enumerate(by_size):
         if i % every:

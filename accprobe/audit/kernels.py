@@ -14,15 +14,15 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from accprobe.audit.accumulators import Accumulator, accumulator
 from accprobe.errors import AccprobeError, ToolFailed, UnknownName, nearest
 from accprobe.sass import binaries, opcodes, reading
-from accprobe.sass.binaries import Piece
+from accprobe.sass.binaries import DeviceCode, Piece
 from accprobe.sass.opcodes import is_matrix, parse, stem
 from accprobe.sass.promotion import Chain, chains
 from accprobe.sass.reading import CONVERSIONS, Function
@@ -31,7 +31,7 @@ UNPACKS = re.compile(r"F2FP\.(?:.*\.)?(?:F16|BF16)\.(E4M3|E5M2|E3M2|E2M3|E2M1)(?
 """Conversions of narrow operands for a unit of other formats."""
 
 IN_FLIGHT = 32
-"""Waiting files of one piece per worker process: enough that it never idles, few enough that results do not accumulate."""
+"""Waiting pieces per worker process: enough that it never idles, few enough that results do not accumulate in memory."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Reading:
     pieces: int = 0
     done: int = 0
     functions: Counter[str] = field(default_factory=Counter)
+    ptx: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     begun: list[Kernel] = field(default_factory=list)
 
@@ -99,65 +100,83 @@ def libraries(
 ) -> Iterator[list[Kernel]]:
     """Yield every kernel with a matrix opcode in each file with device code, in order, as soon as it is read.
 
-    targets: architectures to read; none: all. `reading` counts the rest. Raises AccprobeError if nothing can be read.
+    targets: architectures to read; none: all. `reading` counts the rest. Memory does not grow with the files: a piece (a cubin)
+    is unpacked, disassembled and dropped. Raises AccprobeError if a named file has no device code, or none of it can be read.
     """
     reading = reading if reading is not None else Reading()
-    with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
-        files = _counted(binaries.find(paths, Path(folder), reading.problems, targets), reading)
-        for _, of_file in groupby(_read_all(files, jobs), lambda done: done[0].label):
-            for piece, (every, counts, problem) in of_file:
-                reading.done += 1
-                reading.functions.update({name: count for name, count in counts.items() if binaries.wanted(name, targets)})
-                if problem:
-                    place = f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''} cannot be read: "
-                    if not any(known.startswith(place) for known in reading.problems):
-                        reading.problems.append(place + problem)
-                reading.begun += [kernel for kernel in every if binaries.wanted(kernel.architecture, targets)]
-                on_piece(reading)
-            finished, reading.begun = reading.begun, []
-            yield finished
-    if not reading.functions:
-        nothing = f"the files have no code for {', '.join(targets)}" if targets else "the files have no functions"
-        raise AccprobeError("; ".join(reading.problems) or nothing)
+    with tempfile.TemporaryDirectory(prefix="accprobe") as unpacked:
+        tasks = _tasks(binaries.find(paths, Path(unpacked), targets), reading)
+        for task, (every, counts, problem) in _read_all(tasks, jobs, unpacked):
+            piece = task.piece
+            reading.done += 1
+            reading.functions.update({name: count for name, count in counts.items() if binaries.wanted(name, targets)})
+            if problem:
+                place = f"{piece.label}{f', {piece.architecture}' if piece.architecture else ''} cannot be read: "
+                if not any(known.startswith(place) for known in reading.problems):
+                    reading.problems.append(place + problem)
+            reading.begun += [kernel for kernel in every if binaries.wanted(kernel.architecture, targets)]
+            on_piece(reading)
+            if piece is task.found.pieces[-1]:
+                task.found.discard()
+                finished, reading.begun = reading.begun, []
+                yield finished
+        if not reading.functions:
+            nothing = f"the files have no code for {', '.join(targets)}" if targets else "the files have no functions"
+            raise AccprobeError("; ".join(reading.problems) or nothing)
 
 
-def _counted(files: Iterable[list[Piece]], reading: Reading) -> Iterator[list[Piece]]:
-    for pieces in files:
-        reading.pieces += len(pieces)
-        yield pieces
+class _Task(NamedTuple):
+    """A piece of a file to read."""
+
+    found: DeviceCode
+    piece: Piece
+
+
+def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
+    for found in files:
+        reading.problems += found.problems
+        reading.ptx += found.ptx
+        reading.pieces += len(found.pieces)
+        yield from (_Task(found, piece) for piece in found.pieces)
 
 
 _Read = tuple[list[Kernel], Counter[str], str]
 """Kernels, number of functions by architecture, and errors."""
 
 
-def _read_all(files: Iterable[list[Piece]], jobs: int) -> Iterator[tuple[Piece, _Read]]:
-    """Read the pieces, and yield results in their order. A single piece is read in this process.
-
-    No library is extracted while pieces of another are read, which would need the memory of both.
-    """
-    first = list(islice(files := iter(files), 2))
-    files = chain(first, files)
-    if jobs <= 1 or sum(map(len, first)) < 2:
-        yield from ((piece, _read(piece)) for pieces in files for piece in pieces)
+def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[_Task, _Read]]:
+    """Read the tasks, and yield results in their order. A single task is read in this process."""
+    first = list(islice(tasks := iter(tasks), 2))
+    tasks = chain(first, tasks)
+    if jobs <= 1 or len(first) < 2:
+        for task in tasks:
+            yield task, _read(task.piece)
         return
-    waiting: deque[tuple[Piece, Future[_Read]]] = deque()
+    waiting: deque[tuple[_Task, Future[_Read]]] = deque()
     others = set(active_children())
-    with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (folder,)) as pool:
         try:
-            for pieces in chain(files, [[]]):
-                waiting += [(piece, pool.submit(_read, piece)) for piece in pieces]
-                while waiting and (len(pieces) != 1 or len(waiting) >= IN_FLIGHT * jobs):
-                    piece, future = waiting.popleft()
-                    yield piece, future.result()
+            for task in tasks:
+                waiting.append((task, pool.submit(_read, task.piece)))
+                if len(waiting) >= IN_FLIGHT * jobs or waiting[0][1].done():
+                    done, future = waiting.popleft()
+                    yield done, future.result()
+            while waiting:
+                done, future = waiting.popleft()
+                yield done, future.result()
         except BrokenProcessPool:
-            raise AccprobeError(
-                f"a worker process ended in the middle of {piece.label}, perhaps for lack of memory; --jobs 1 needs the least"
-            ) from None
+            ended = f"a worker process ended in the middle of {waiting[0][0].found.label if waiting else 'its work'}"
+            raise AccprobeError(f"{ended}, perhaps for lack of memory; --jobs 1 needs the least") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(active_children()) - others:
                 worker.kill()
+
+
+def _begin_worker(folder: str) -> None:
+    """Ignore Ctrl-C: it ends the main process, which ends its workers and removes the folder with their files."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = folder
 
 
 def _read(piece: Piece) -> _Read:
@@ -167,17 +186,16 @@ def _read(piece: Piece) -> _Read:
     problem = ""
     gc.disable()  # there are millions of lines: the cyclic garbage collector would double the time
     try:
-        for function in reading.functions(piece.path, matrix=True):
-            counts[function.architecture or piece.architecture] += 1
-            kernel = witness(function, piece.label)
-            if kernel.matrix:
-                found.append(kernel)
+        with binaries.cubin(piece) as path:
+            for function in reading.functions(path, matrix=True):
+                counts[function.architecture or piece.architecture] += 1
+                kernel = witness(function, piece.label)
+                if kernel.matrix:
+                    found.append(kernel)
     except ToolFailed as e:
         problem = str(e)
     finally:
         gc.enable()
-        if piece.extracted:
-            piece.path.unlink()
     return found, counts, problem
 
 

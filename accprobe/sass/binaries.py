@@ -1,14 +1,26 @@
-"""Find cubins in a cubin, a fatbin, a library, an executable, an archive, a wheel or a folder. cuobjdump extracts them."""
+"""Find cubins in a cubin, a fatbin, a library, an executable, an archive, a wheel or a folder.
+
+Device code is found by its magic bytes at any place of a memory-mapped file: fatbins (containers of cubins and PTX, compressed
+or not) and separate cubins. A container has a header of 16 bytes (magic, version, its own size, bytes that follow), then
+entries. Each entry has a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks
+compressed entries. Sources of the layout: `fatbinary_section.h` of the CUDA toolkit, and the output of `cuobjdump --list-elf`.
+"""
 
 from __future__ import annotations
 
+import mmap
 import re
+import struct
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import Literal
 
 from accprobe.build import toolchain
 from accprobe.errors import AccprobeError, ToolFailed, unreadable
@@ -16,42 +28,85 @@ from accprobe.errors import AccprobeError, ToolFailed, unreadable
 LARGEST_FILE = 1 << 34
 """Size limit of a file, also in a wheel: libraries with code for every architecture are a few GiB."""
 
-_CUDA_MACHINE = b"\xbe\0"
-"""The machine of a cubin, in the ELF header from byte 18 on."""
-_CONTAINERS = (b"\x7fELF", b"!<arch>\n", b"\x50\xed\x55\xba")
-_BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a)(\.|$)|^[^.]+$")
+_FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
+_ELF, _CUDA_MACHINE = b"\x7fELF", 190
+_PTX_ENTRY, _ELF_ENTRY = 1, 2
+_WINDOW = 4 << 20
+"""Bytes of a file that are searched at once."""
+_NO_BITS = 8
+"""Section type without bytes in the file."""
+_PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
+_BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
 """Names of files that may contain device code, in a folder or a wheel."""
-_ARCHITECTURE = re.compile(r"\.(sm_\w+)\.cubin$")
-_NO_CODE = "does not contain device code"
-"""cuobjdump's message about a library without GPU code."""
+_NUMBERS = count()
+"""Numbers that name unpacked members. Members of several wheels may wait to be read."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One cubin. label: the file as the user knows it, "x.whl: a/b.so". architecture: "sm_90", "" if it is not known without
-    reading it. extracted: whether it is a temporary copy, to be removed once it is read.
+    """Bytes start … stop of a file with one cubin, or one entry of a fatbin. label: the file as the user knows it, "x.whl:
+    a/b.so". architecture: "sm_90", "" if it is not known without reading it.
     """
 
-    path: Path
+    file: Path
     label: str
+    kind: Literal["cubin", "fatbin"]
+    start: int
+    stop: int
     architecture: str = ""
-    extracted: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
 
 
-def find(
-    paths: Iterable[Path], folder: Path, problems: list[str], architectures: tuple[str, ...] = ()
-) -> Iterator[list[Piece]]:
-    """Yield the cubins of each file, of these architectures if any are given.
+@dataclass
+class DeviceCode:
+    """The device code of one file. label: the file as the user knows it. ptx: number of PTX entries of fatbins by architecture,
+    which the driver compiles, so that there is no SASS. problems: sentences about parts that could not be read. copy: path of
+    an unpacked member of a wheel.
+    """
 
-    They are extracted into new folders below `folder`, an absolute path. problems: gets a sentence about each part that could
-    not be read, also about a named file without GPU code.
+    label: str
+    pieces: list[Piece] = field(default_factory=list)
+    ptx: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    copy: Path | None = None
+
+    def discard(self) -> None:
+        """Remove the copy, which may have a GiB."""
+        if self.copy:
+            self.copy.unlink(missing_ok=True)
+
+
+def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] = ()) -> Iterator[DeviceCode]:
+    """Yield the device code of each file, of these architectures if any are given.
+
+    Members of a wheel are unpacked into folder `unpacked`, one at a time. A named file without device code, or one that is
+    truncated or not NVIDIA's, is a problem too.
     """
     for path in paths:
         try:
-            for pieces in _in_path(path, folder, problems):
-                yield [piece for piece in pieces if wanted(piece.architecture, architectures)]
+            for found in _in_path(path, unpacked):
+                found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
+                if not found.pieces:
+                    found.discard()
+                yield found
         except AccprobeError as e:
-            problems.append(str(e))
+            yield DeviceCode(str(path), problems=[str(e)])
+
+
+def _in_path(path: Path, unpacked: Path) -> Iterator[DeviceCode]:
+    if path.is_dir():
+        yield from _in_folder(path)
+        return
+    _check_regular(path)
+    if zipfile.is_zipfile(path):
+        yield from _in_wheel(path, unpacked)
+    elif path.suffix in (".whl", ".zip") and path.exists():
+        raise AccprobeError(f"{path} is not a complete archive: it is truncated or damaged")
+    else:
+        yield _in_file(path, str(path))
 
 
 def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
@@ -59,105 +114,207 @@ def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
     return not architectures or not architecture or architecture.rstrip("af") in {name.rstrip("af") for name in architectures}
 
 
-def _in_path(path: Path, folder: Path, problems: list[str]) -> Iterator[list[Piece]]:
-    if path.is_dir():
-        files = (each for each in sorted(path.rglob("*")) if each.is_file() and _BINARIES.search(each.name))
-        yield from _any(path, (_try(each, str(each), folder, problems) for each in files))
-    elif not path.exists():
-        raise AccprobeError(f"there is no file {path}; give a binary with GPU code, or a folder of them")
-    elif not path.is_file():
+@contextmanager
+def cubin(piece: Piece) -> Iterator[Path]:
+    """Yield the piece as a cubin file that exists inside the context. Raises ToolMissing without cuobjdump, ToolFailed if it
+    cannot read a fatbin.
+    """
+    with tempfile.TemporaryDirectory(prefix="accprobe") as folder:
+        place = Path(folder)
+        if piece.kind == "cubin" and piece.size == piece.file.stat().st_size:
+            yield piece.file
+            return
+        with piece.file.open("rb") as file:
+            file.seek(piece.start)
+            content = file.read(piece.size)
+        if piece.kind == "cubin":
+            (place / "found.cubin").write_bytes(content)
+        elif content.startswith(_ELF, start := struct.unpack_from("<4xI", content)[0]):  # it is not compressed
+            (place / "found.cubin").write_bytes(content[start:])
+        else:
+            header = _FATBIN + struct.pack("<HHQ", 1, _FATBIN_HEADER, len(content))
+            (place / "entry.fatbin").write_bytes(header + content)
+            toolchain.run("cuobjdump", "--extract-elf", "all", "entry.fatbin", folder=place)
+        cubins = sorted(place.glob("*.cubin"))
+        if not cubins:
+            raise ToolFailed(f"cuobjdump found no cubin in an entry of {piece.label}")
+        yield cubins[0]
+
+
+def _check_regular(path: Path) -> None:
+    """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails when it is opened."""
+    if path.exists() and not path.is_file():
         raise AccprobeError(f"{path} is not a regular file: write the data of a pipe to a file first")
-    elif path.suffix in (".whl", ".zip") or zipfile.is_zipfile(path):
-        yield from _any(path, _in_wheel(path, folder, problems))
-    else:
-        yield _in_file(path, str(path), folder, problems)
-
-
-def _any(place: Path, files: Iterable[list[Piece] | None]) -> Iterator[list[Piece]]:
-    nothing = True
-    for found in files:
-        if found is not None:
-            nothing = False
-            yield found
-    if nothing:
-        raise AccprobeError(f"{place} has no file with GPU code in it")
-
-
-def _in_wheel(wheel: Path, folder: Path, problems: list[str]) -> Iterator[list[Piece] | None]:
-    """Read the members of a wheel as `_try` does, each from a copy."""
-    try:
-        archive = zipfile.ZipFile(wheel)
-    except (zipfile.BadZipFile, OSError) as e:
-        raise AccprobeError(f"{wheel} is not a complete archive: {e}") from None
-    with archive:
-        for member in archive.infolist():
-            if member.is_dir() or not _BINARIES.search(Path(member.filename).name):
-                continue
-            label = f"{wheel.name}: {member.filename}"
-            try:
-                _check_size(member.file_size, label)
-                copy = Path(archive.extract(member, tempfile.mkdtemp(dir=folder)))
-            except AccprobeError as e:
-                problems.append(str(e))
-            except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
-                problems.append(f"{label} cannot be unpacked: {str(e) or 'it is truncated'}")
-            else:
-                found = _try(copy, label, folder, problems)
-                if not found or found[0].path != copy:
-                    copy.unlink()
-                yield found
-                continue
-            yield []
-
-
-def _try(path: Path, label: str, folder: Path, problems: list[str]) -> list[Piece] | None:
-    """Read a file of a folder as `_in_file` does: files without machine code are skipped, damaged ones are reported."""
-    try:
-        return _in_file(path, label, folder, problems)
-    except _NothingThere:
-        return None
-    except AccprobeError as e:
-        problems.append(str(e))
-        return []
-
-
-class _NothingThere(AccprobeError):
-    """The file has no machine code of a GPU."""
-
-
-def _in_file(path: Path, label: str, folder: Path, problems: list[str]) -> list[Piece]:
-    try:
-        _check_size(path.stat().st_size, label)
-        with path.open("rb") as file:
-            start = file.read(20)
-    except OSError as e:
-        raise AccprobeError(unreadable(label, e)) from None
-    if start.startswith(b"\x7fELF") and start[18:] == _CUDA_MACHINE:
-        return [Piece(path, label, extracted=folder in path.parents)]
-    if not start.startswith(_CONTAINERS):
-        how = ": assemble PTX with `ptxas -arch=sm_90a FILE -o FILE.cubin`" if path.suffix == ".ptx" else ""
-        raise _NothingThere(f"{label} has no GPU code{how}")
-    return _extracted(path, label, folder, problems)
-
-
-def _extracted(path: Path, label: str, folder: Path, problems: list[str]) -> list[Piece]:
-    """Extract the cubins of a fatbin, library or archive. Raises ToolMissing without cuobjdump."""
-    target, failed = Path(tempfile.mkdtemp(dir=folder)), False
-    try:
-        toolchain.run("cuobjdump", "--extract-elf", "all", str(path.resolve()), folder=target)
-    except ToolFailed as e:
-        if _NO_CODE in str(e):
-            raise _NothingThere(f"{label} has no GPU code, or is truncated") from None
-        problems.append(f"{label} cannot be read: {e}")
-        failed = True
-    found = sorted(target.iterdir(), key=lambda each: [int(part) for part in re.findall(r"\d+", each.name)])
-    if not found and not failed:
-        raise _NothingThere(
-            f"{label} has PTX and no machine code: extract it with `cuobjdump --extract-ptx all`, and assemble it"
-        )
-    return [Piece(each, label, known[1] if (known := _ARCHITECTURE.search(each.name)) else "", True) for each in found]
 
 
 def _check_size(size: int, label: str) -> None:
     if size > LARGEST_FILE:
-        raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with GPU code has more than {LARGEST_FILE >> 30}")
+        raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with device code has more than {LARGEST_FILE >> 30}")
+
+
+def _in_folder(folder: Path) -> Iterator[DeviceCode]:
+    paths = sorted(folder.rglob("*"))
+    if not paths:
+        raise AccprobeError(f"{folder} is an empty folder")
+    yield from _any(folder, (_try(path, str(path)) for path in paths if path.is_file() and _BINARIES.search(path.name)))
+
+
+def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = [each for each in archive.infolist() if not each.is_dir() and _BINARIES.search(Path(each.filename).name)]
+            yield from _any(wheel, (_in_member(archive, member, unpacked / f"{next(_NUMBERS)}", wheel) for member in members))
+    except zipfile.BadZipFile as e:
+        raise AccprobeError(f"{wheel} is not a complete archive: {e}") from None
+
+
+def _any(place: Path, files: Iterable[DeviceCode | None]) -> Iterator[DeviceCode]:
+    nothing = True
+    for found in filter(None, files):
+        nothing = False
+        yield found
+    if nothing:
+        raise AccprobeError(f"{place} has no file with device code in it")
+
+
+def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, wheel: Path) -> DeviceCode | None:
+    """Read a member of an archive as `_try` does. A member that cannot be unpacked is a problem; the others are read."""
+    label, found = f"{wheel.name}: {member.filename}", None
+    try:
+        _check_size(member.file_size, label)
+        with archive.open(member) as source, target.open("wb") as copy:
+            while chunk := source.read(1 << 20):
+                copy.write(chunk)
+    except AccprobeError as e:
+        found = DeviceCode(label, problems=[str(e)])
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
+        found = DeviceCode(label, problems=[f"{label} cannot be unpacked: {str(e) or 'it is truncated'}"])
+    else:
+        found = _try(target, label)
+    if found and found.pieces:
+        found.copy = target
+    else:
+        target.unlink(missing_ok=True)
+    return found
+
+
+def _try(path: Path, label: str) -> DeviceCode | None:
+    """Read a file of a folder as `_in_file` does: files without machine code are skipped, damaged ones are reported."""
+    try:
+        return _in_file(path, label)
+    except _NothingThere:
+        return None
+    except AccprobeError as e:
+        return DeviceCode(label, problems=[str(e)])
+
+
+class _NothingThere(AccprobeError):
+    """The file is complete and has no device code."""
+
+
+def _in_file(path: Path, label: str) -> DeviceCode:
+    found = DeviceCode(label)
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            if size == 0:
+                raise _NothingThere(f"{label} is empty")
+            _check_size(size, label)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                _scan(data, path, label, found)
+    except OSError as e:
+        missing = "; give a binary with GPU code, or a folder of them" * isinstance(e, FileNotFoundError)
+        raise AccprobeError(f"{unreadable(label, e)}{missing}") from None
+    return found
+
+
+def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
+    if _PTX_START.match(data[: 1 << 16]):
+        raise _NothingThere(f"{label} is PTX, which has no opcodes: assemble it with `ptxas -arch=sm_90a FILE -o FILE.cubin`")
+    place = 0
+    while (place := _next(data, place)) >= 0:
+        is_cubin = data[place : place + 4] == _ELF
+        try:
+            place = (_cubin if is_cubin else _fatbin)(data, place, path, label, found)
+        except AccprobeError as e:
+            found.problems = found.problems or [str(e)]  # the first is the cause of others
+            place += len(_ELF)
+    if found.pieces or found.problems:
+        return
+    if found.ptx:
+        found.problems.append(
+            f"{label} has PTX and no SASS: `cuobjdump --extract-ptx all` extracts it, and `ptxas` assembles it"
+        )
+        return
+    raise _NothingThere(f"{label} has no NVIDIA device code: no cubin and no fatbin")
+
+
+def _next(data: mmap.mmap, place: int) -> int:
+    """Return the start of the next fatbin or ELF file, -1 if there is none. Searched parts do not stay in memory."""
+    while place < len(data):
+        stop = min(place + _WINDOW, len(data))
+        found = [at for mark in (_FATBIN, _ELF) if (at := data.find(mark, place, stop + len(mark) - 1)) >= 0]
+        page = place - place % mmap.PAGESIZE
+        data.madvise(mmap.MADV_DONTNEED, page, (min(found) if found else stop) - page)
+        if found:
+            return min(found)
+        place = stop
+    return -1
+
+
+def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
+    """Add the entries of the fatbin that begins at `start`, if one does; return where the search continues."""
+    _, version, header, size = _unpack("<IHHQ", data, start)
+    if (version, header) != (1, _FATBIN_HEADER):
+        return start + len(_FATBIN)
+    place, end = start + header, start + header + size
+    if end > len(data):
+        raise AccprobeError(f"{label} is truncated: a fatbin in it ends at byte {end:,}, the file at {len(data):,}")
+    while place < end:
+        kind, _, header, size = _unpack("<HHIQ", data, place)
+        architecture = f"sm_{_unpack('<I', data, place + 28)[0]}"
+        stop = place + header + size
+        if header < 32 or stop > end:
+            raise AccprobeError(f"{label} has a damaged fatbin, or one of an unknown kind")
+        if kind == _ELF_ENTRY:
+            found.pieces.append(Piece(path, label, "fatbin", place, stop, architecture))
+        elif kind == _PTX_ENTRY:
+            found.ptx[architecture] += 1
+        place = stop
+    return end
+
+
+def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
+    """Add the cubin that begins at `start`, if one does; return where the search continues."""
+    if _machine(data, start) != _CUDA_MACHINE:
+        return start + len(_ELF)
+    size = _elf_size(data, start)
+    if start + size > len(data):
+        whole = "is" if start == 0 else "has a cubin that is"
+        raise AccprobeError(f"{label} {whole} truncated: it ends at byte {start + size:,}, the file at {len(data):,}")
+    found.pieces.append(Piece(path, label, "cubin", start, len(data) if start == 0 else start + size))
+    return start + size
+
+
+def _machine(data: mmap.mmap, start: int) -> int:
+    is_elf = data[start : start + 5] == _ELF + b"\2"  # of 64 bits
+    return int(_unpack("<H", data, start + 18)[0]) if is_elf else 0
+
+
+def _elf_size(data: mmap.mmap, start: int) -> int:
+    """Return the size of an ELF file from its header: the ends of the section headers, and of the parts to which they and the
+    program headers point.
+    """
+    program, sections = _unpack("<QQ", data, start + 32)
+    program_size, programs, section_size, count = _unpack("<HHHH", data, start + 54)
+    size = max(sections + section_size * count, program + program_size * programs)
+    if start + size <= len(data):
+        for i in range(count):
+            kind, offset, length = _unpack("<4xI16xQQ", data, start + sections + section_size * i)
+            size = max(size, offset + (0 if kind == _NO_BITS else length))
+    return size
+
+
+def _unpack(form: str, data: mmap.mmap, place: int) -> tuple[int, ...]:
+    """Unpack numbers at an offset; zeros after the end of the file."""
+    return struct.unpack(form, data[place : place + struct.calcsize(form)].ljust(struct.calcsize(form), b"\0"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import invoke
-from compiled import fatbin, needs, only, triton_dot
+from compiled import needs, only, triton_dot
 
 from accprobe.audit import kernels
 from accprobe.build import compiler
@@ -96,9 +96,9 @@ def test_what_cannot_be_read_is_a_sentence_each_and_the_others_are_told(promoted
     assert status == 2
     assert told.splitlines() == [
         "accprobe: damaged.whl: a.cubin cannot be unpacked: Bad CRC-32 for file 'a.cubin'",
-        "accprobe: empty has no file with GPU code in it",
-        "accprobe: short.whl is not a complete archive: File is not a zip file",
-        "accprobe: python.whl has no file with GPU code in it",
+        "accprobe: empty is an empty folder",
+        "accprobe: short.whl is not a complete archive: it is truncated or damaged",
+        "accprobe: python.whl has no file with device code in it",
     ]
     assert [line for line in lines if "cubin" in line] == ["damaged.whl: b.cubin", "k.cubin"]
 
@@ -110,7 +110,7 @@ def library(promoted: str, emulated: str) -> str:
     unpromoted = triton_dot(90, 4, None, True)["cubin"]
     with zipfile.ZipFile("x.whl", "w") as wheel:
         wheel.writestr("a.so", one)
-        wheel.writestr("b.so", fatbin([("sm_90a", one), ("sm_90a", two), ("sm_90a", unpromoted)]))
+        wheel.writestr("b.so", b"header.." + one + two + unpromoted)
     return "x.whl"
 
 

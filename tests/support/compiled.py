@@ -8,10 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -60,21 +58,6 @@ def triton_dot(capability: int, warps: int, imprecise: int | None, loop: bool, k
     source = ASTSource(fn=gemm if loop else tile, signature=signature, constexprs=fixed, attrs=aligned)
     made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
     return {"cubin": made.asm["cubin"], "ptx": made.asm["ptx"].encode()}
-
-
-def fatbin(entries: Iterable[tuple[str, bytes]], ptx: str = "") -> bytes:
-    """Return a container of (target, cubin) as `fatbinary` writes it, its entries not compressed."""
-    body = b"".join(_entry(2, int(target[3:5]), content) for target, content in entries)
-    if ptx:
-        body += _entry(1, 90, ptx.encode() + b"\0")
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-
-
-def _entry(kind: int, architecture: int, content: bytes) -> bytes:
-    content += bytes(-len(content) % 8)
-    flags = 0x11  # 64 bits, of Linux
-    header = struct.pack("<HHIQIIHHIIIQQQ", kind, 0x101, 64, len(content), 0, 0, 8, 1, architecture, 0, 0, flags, 0, 0)
-    return header + content
 
 
 def text(*lines: str) -> Function:
