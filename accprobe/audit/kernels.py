@@ -76,7 +76,6 @@ class Reading:
     pieces: int = 0
     done: int = 0
     functions: Counter[str] = field(default_factory=Counter)
-    ptx: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     begun: list[Kernel] = field(default_factory=list)
 
@@ -135,7 +134,6 @@ class _Task(NamedTuple):
 def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
     for found in files:
         reading.problems += found.problems
-        reading.ptx += found.ptx
         reading.pieces += len(found.pieces)
         yield from (_Task(found, piece) for piece in found.pieces)
 

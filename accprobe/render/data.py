@@ -91,7 +91,7 @@ def _value(claim: AnyClaim | None, difference: Difference, text: str) -> JsonObj
 
 
 def kernels_json(kernels: Sequence[Kernel], reading: Reading) -> str:
-    found = {"functions": dict(reading.functions), "ptx": reading.ptx, "unread": reading.problems}
+    found = {"functions": dict(reading.functions), "unread": reading.problems}
     return _document("sass", 1, **found, kernels=[_kernel(kernel) for kernel in kernels])
 
 

@@ -3,7 +3,8 @@
 Device code is found by its magic bytes at any place of a memory-mapped file: fatbins (containers of cubins and PTX, compressed
 or not) and separate cubins. A container has a header of 16 bytes (magic, version, its own size, bytes that follow), then
 entries. Each entry has a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks
-compressed entries. Sources of the layout: `fatbinary_section.h` of the CUDA toolkit, and the output of `cuobjdump --list-elf`.
+compressed entries, one at a time: it refuses the library of vllm-flash-attn 2.6.2 as a whole ("Invalid ELF"). Sources of the
+layout: `fatbinary_section.h` of the CUDA toolkit, and the output of `cuobjdump --list-elf`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,12 +30,11 @@ LARGEST_FILE = 1 << 34
 
 _FATBIN, _FATBIN_HEADER = b"\x50\xed\x55\xba", 16
 _ELF, _CUDA_MACHINE = b"\x7fELF", 190
-_PTX_ENTRY, _ELF_ENTRY = 1, 2
+_ELF_ENTRY = 2
 _WINDOW = 4 << 20
 """Bytes of a file that are searched at once."""
 _NO_BITS = 8
 """Section type without bytes in the file."""
-_PTX_START = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+\d", re.DOTALL)
 _BINARIES = re.compile(r"\.(cubin|fatbin|so|o|a|pyd|dll|exe)(\.|$)|^[^.]+$")
 """Names of files that may contain device code, in a folder or a wheel."""
 _NUMBERS = count()
@@ -62,14 +61,12 @@ class Piece:
 
 @dataclass
 class DeviceCode:
-    """The device code of one file. label: the file as the user knows it. ptx: number of PTX entries of fatbins by architecture,
-    which the driver compiles, so that there is no SASS. problems: sentences about parts that could not be read. copy: path of
-    an unpacked member of a wheel.
+    """The device code of one file. label: the file as the user knows it. problems: sentences about parts that could not be
+    read. copy: path of an unpacked member of a wheel.
     """
 
     label: str
     pieces: list[Piece] = field(default_factory=list)
-    ptx: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     copy: Path | None = None
 
@@ -229,8 +226,6 @@ def _in_file(path: Path, label: str) -> DeviceCode:
 
 
 def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
-    if _PTX_START.match(data[: 1 << 16]):
-        raise _NothingThere(f"{label} is PTX, which has no opcodes: assemble it with `ptxas -arch=sm_90a FILE -o FILE.cubin`")
     place = 0
     while (place := _next(data, place)) >= 0:
         is_cubin = data[place : place + 4] == _ELF
@@ -239,14 +234,8 @@ def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
         except AccprobeError as e:
             found.problems = found.problems or [str(e)]  # the first is the cause of others
             place += len(_ELF)
-    if found.pieces or found.problems:
-        return
-    if found.ptx:
-        found.problems.append(
-            f"{label} has PTX and no SASS: `cuobjdump --extract-ptx all` extracts it, and `ptxas` assembles it"
-        )
-        return
-    raise _NothingThere(f"{label} has no NVIDIA device code: no cubin and no fatbin")
+    if not (found.pieces or found.problems):
+        raise _NothingThere(f"{label} has no machine code of an NVIDIA GPU; assemble PTX with `ptxas -arch=sm_90a`")
 
 
 def _next(data: mmap.mmap, place: int) -> int:
@@ -278,8 +267,6 @@ def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCo
             raise AccprobeError(f"{label} has a damaged fatbin, or one of an unknown kind")
         if kind == _ELF_ENTRY:
             found.pieces.append(Piece(path, label, "fatbin", place, stop, architecture))
-        elif kind == _PTX_ENTRY:
-            found.ptx[architecture] += 1
         place = stop
     return end
 

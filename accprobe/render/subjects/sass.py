@@ -188,10 +188,7 @@ def _interval(chains: Sequence[Chain]) -> str:
 def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
     every = sum(reading.functions.values())
     by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
-    text = f"{every:,} GPU function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
-    if reading.ptx:
-        text += f"; PTX for {', '.join(reading.ptx)} besides, which the driver compiles"
-    return text
+    return f"{every:,} GPU function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
 
 
 @cache
