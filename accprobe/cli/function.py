@@ -132,7 +132,7 @@ def _units(device: str | None, select: tuple[str, ...], to: Output) -> None:
             rows.append(row)
             on_report(empty.with_claims(rows), len(rows), len(chosen))
 
-    report = measure_report(measure, to, _counted, lambda found: function_blocks(found.functions))
+    report = measure_report(measure, to, lambda found: function_blocks(found.functions))
     if any(row.status != "confirmed" and row.reason != NEVER_RAN for row in report.functions):
         sys.exit(DIFFERS)
 
@@ -236,13 +236,9 @@ def _callables(
         yield from paragraphs(map(str, differences), "strong")
         yield from function_blocks(report.functions)
 
-    report = measure_report(measured, to, _counted, blocks)
+    report = measure_report(measured, to, blocks)
     if to.form == "json":
         for each in differences:
             print_message(str(each))
     if differences[0].differing if differences else report.functions[0].status != "confirmed":
         sys.exit(DIFFERS)
-
-
-def _counted(report: Report) -> str:
-    return f"{len(report.functions)} functions"

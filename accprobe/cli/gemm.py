@@ -132,10 +132,8 @@ def measure_each(
                 on_report(report)
             raise
 
-    from accprobe.report.words import so_many
-
     try:
-        measure_report(measure, to, lambda report: so_many(len(report.claims), "row"), lambda _: _blocks(run))
+        measure_report(measure, to, lambda _: _blocks(run))
     finally:
         for sentence in run.not_read:
             print_message(sentence)

@@ -107,13 +107,11 @@ OnReport = Callable[..., None]
 Measure = Callable[[OnReport, Show], object]
 
 
-def measure_report(
-    measure: Measure, to: Output, counted: Callable[[Report], str], blocks: Callable[[Report], Iterable[Element]]
-) -> Report:
+def measure_report(measure: Measure, to: Output, blocks: Callable[[Report], Iterable[Element]]) -> Report:
     """Call `measure`, save and print the report that it makes, and return it.
 
     A signal or the time limit ends the process; an AccprobeError is raised. The rows so far are saved and printed before.
-    counted: describes the number of finished rows. blocks: returns the printed blocks of a report.
+    blocks: returns the printed blocks of a report.
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | AccprobeError | None = None
@@ -136,9 +134,12 @@ def measure_report(
     if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
         to.print(lambda: blocks(latest[0]), lambda _: latest[0].dumps())
     if isinstance(stop, KeyboardInterrupt):
-        measured = counted(latest[0]) if latest else ""
+        from accprobe.report.words import so_many
+
+        done = sum(len(report.sweeps) + sum(row.status != "skipped" for row in report.claims) for report in latest)
+        measured = so_many(done, "row")
         saved = f"{to.file} has {measured}" if to.file else f"{measured} measured; use -o FILE to keep the results"
-        exit_interrupted(saved if measured else "nothing was measured yet", stop)
+        exit_interrupted(saved if done else "nothing was measured yet", stop)
     if stop is not None:
         raise stop
     return latest[0]

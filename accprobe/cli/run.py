@@ -91,16 +91,10 @@ def run_command(
 
         survey(device, select, dots, seed, jobs, on_row, profiler, record)
 
-    report = measure_report(measure, to, _count, lambda report: _blocks(report, expand))
+    report = measure_report(measure, to, lambda report: _blocks(report, expand))
     _check_any_measured(report)
     if not all(row.holds for row in report.measured):
         sys.exit(DIFFERS)
-
-
-def _count(report: Report) -> str:
-    from accprobe.report.words import so_many
-
-    return f"{len(report.measured)} of {so_many(report.measurable, 'instruction')}"
 
 
 def _blocks(report: Report, expand: bool) -> Iterator[Element]:

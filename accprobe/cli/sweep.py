@@ -69,12 +69,7 @@ def sweep_command(
 
         sweep(device, wanted, k, seed, on_record)
 
-    report = measure_report(
-        measure,
-        to,
-        lambda report: f"{len(report.sweeps)} sweeps" if report.sweeps else "",
-        lambda report: report_blocks(report, expand=True),
-    )
+    report = measure_report(measure, to, lambda report: report_blocks(report, expand=True))
     _exit(report)
 
 

@@ -23,6 +23,7 @@ from accprobe.infer.falsification import Falsification
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.report.report import Report
+from accprobe.report.words import so_many
 from accprobe.survey import row as rows
 from accprobe.survey import run as survey_run
 
@@ -80,7 +81,7 @@ def test_json_on_standard_output_is_the_report(device: FakeDevice, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("rows", "kept"),
-    [(2, "{path} has 1 of 3 instructions"), (1, "{path} has 0 of 3 instructions"), (None, "nothing was measured yet")],
+    [(2, "{path} has 1 row"), (1, "nothing was measured yet"), (None, "nothing was measured yet")],
 )
 def test_a_time_limit_keeps_the_rows_so_far(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: int | None, kept: str
@@ -140,12 +141,12 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
     path = tmp_path / "r.json"
     device.spoil = spoil  # type: ignore[assignment]  # a function in place of a method
     result = run("-o", str(path))
-    assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 1 of 2 instructions\n")
+    assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 1 row\n")
     assert [row.name for row in Report.load(path).measured] == [DENSE]
     result = run()
     assert (result.exit_code, result.stderr) == (
         130,
-        "accprobe: interrupted: 1 of 2 instructions measured; use -o FILE to keep the results\n",
+        "accprobe: interrupted: 1 row measured; use -o FILE to keep the results\n",
     )
     assert "The run stopped early: 1 of 2 instructions not measured" in result.stdout
 
@@ -222,7 +223,7 @@ def test_ctrl_c_again_and_again_ends_the_workers_and_keeps_what_was_measured(tmp
     kept = Report.load(path)
     assert len(kept.measured) > 0
     assert len(kept.instructions) < kept.run.selected
-    known = f"{len(kept.measured)} of {kept.measurable} instructions"
+    known = so_many(len(kept.measured), "row")
     assert stderr == f"accprobe: interrupted: {path} has {known}\n"
     assert (process.returncode, stdout) == (130, "")
     assert not alive_in_group(process.pid)
