@@ -17,10 +17,8 @@ from accprobe.function.reductions import (
     FRACTION,
     HIDDEN,
     INFINITY,
-    LARGEST_POWER,
     MASK,
     REDUCTIONS,
-    WIDEST_SHIFT,
     Turns,
 )
 from accprobe.isa.formats import Bits
@@ -29,7 +27,9 @@ from accprobe.isa.formats import Bits
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 _POWER, _EXP2, _LOG2, _TURNS = range(4)  # places in REDUCTIONS
-_FACTOR = Turns.FACTOR
+_FACTOR = int(np.float32(Turns.FACTOR).view(np.uint32))
+# 2^x overflows, or becomes zero, long before x has this exponent; shifts of integers beyond the other lose all that matters.
+_LARGEST_POWER, _WIDEST_SHIFT = 16, 40
 # Words of a block.
 WORDS_TOGETHER = 1024
 
@@ -113,7 +113,7 @@ def _split_exp2(words, argument, exponent):
     for i in range(len(words)):
         word = np.int64(words[i])
         biased = word >> FRACTION & 255
-        fixed = _shifted(word & MASK | HIDDEN, min(biased - BIAS, LARGEST_POWER))
+        fixed = _shifted(word & MASK | HIDDEN, min(biased - BIAS, _LARGEST_POWER))
         fixed = fixed if biased > 0 else 0
         fixed = -fixed - (fixed & MASK != 0) if word >> 31 else fixed
         argument[i], exponent[i] = fixed & MASK, fixed >> FRACTION
@@ -126,7 +126,7 @@ def _split_turns(quarters, words, argument, sign):
         biased, product = word >> FRACTION & 255, (word & MASK | HIDDEN) * (_FACTOR & MASK | HIDDEN)
         carry = product >> 2 * FRACTION + 1
         left = biased + (_FACTOR >> FRACTION) - 2 * BIAS + carry + 2
-        normal = (biased > 0) & (left + BIAS > 2) & (left < WIDEST_SHIFT)
+        normal = (biased > 0) & (left + BIAS > 2) & (left < _WIDEST_SHIFT)
         phase = _shifted(product >> FRACTION + carry, left) * normal
         quarter = (phase >> FRACTION) + quarters
         argument[i] = phase & MASK ^ MASK * (quarter & 1)
@@ -177,4 +177,4 @@ def _assembled(sign, value, exponent):
 
 @_compiled
 def _shifted(value, left):
-    return value << min(max(left, 0), WIDEST_SHIFT) >> min(max(-left, 0), 63)
+    return value << min(max(left, 0), _WIDEST_SHIFT) >> min(max(-left, 0), 63)

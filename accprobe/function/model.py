@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.function.quadratic import IN_CACHE, Table, in_parts, module_of
+from accprobe.function.quadratic import IN_CACHE, SQUARER_BITS, Table, all_squares, in_parts, module_of
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
 from accprobe.isa.formats import FORMATS, Format
@@ -127,27 +127,31 @@ class FunctionModel:
 
     def ordinary_words(self, words: Any) -> Any:
         """Return the result words of operands as if none was special."""
-        xp, given = module_of(words), words.astype(np.int64)
+        given = words.astype(np.int64)
         split = self.reduction.split(given)
-        values, units = self._values(split, xp), self.units[0]
-        if len(self.tables) > 1:
-            units = xp.asarray(np.array((*self.units, 0), np.int64))[split.table.clip(0, len(self.tables))]
-        found = self.reduction.join(split, values, units)
+        table = split.table.clip(0, len(self.tables) - 1) if len(self.tables) > 1 else 0
+        found = self.reduction.join(split, self._values(table, split.argument), _by_table(self.units, table))
         if isinstance(self.reduction, Octaves):
-            found = xp.where(split.table < 0, given, found)
+            found = module_of(words).where(split.table < 0, given, found)
         return found.astype(np.uint32)
 
-    def _values(self, split: Any, xp: Any) -> Any:
-        if len(self.tables) == 1:
-            values = self.tables[0].values(split.argument)
-        else:
-            values = xp.zeros_like(split.argument)
-            for number, table in enumerate(self.tables):
-                rows = xp.flatnonzero(split.table == number)
-                values[rows] = table.values(split.argument[rows])
+    def _values(self, table: Any, argument: Any) -> Any:
+        """Return c0 + c1·x + c2·square(x) of arguments of tables, int64."""
+        xp, tables = module_of(argument), self.tables
+        start = _by_table(np.cumsum([0, *(len(each.coefficients) for each in tables)])[:-1].tolist(), table)
+        bits = _by_table([each.segment_bits for each in tables], table)
+        row = _by_table([(each.square == "exact") << SQUARER_BITS for each in tables], table)
+        c0, c1, c2 = xp.asarray(np.concatenate([each.coefficients for each in tables]).T.copy())
+        segment, x = start + (argument >> bits), argument & (1 << bits) - 1
+        values = c0[segment] + c1[segment] * x + c2[segment] * xp.asarray(all_squares())[row + (x << SQUARER_BITS - bits)]
         for number, value in self.first.items():
-            values = xp.where((split.table == number) & (split.argument == 0), value, values)
+            values[(argument == 0) & (table == number)] = value
         return values
+
+
+def _by_table(numbers: Sequence[int], table: Any) -> Any:
+    """Return the number of each table; one for all if they are equal."""
+    return numbers[0] if len(set(numbers)) == 1 else module_of(table).asarray(np.array(numbers))[table]
 
 
 _F32 = FORMATS["f32"]

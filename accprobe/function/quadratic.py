@@ -74,12 +74,11 @@ class Table:
         """Return the number of bits of x."""
         return self.bits - (len(self.coefficients).bit_length() - 1)
 
-    def values(self, argument: Any) -> Any:
-        """Return c0 + c1·x + c2·square(x) of arguments, int64."""
-        x_bits = self.segment_bits
-        c0, c1, c2 = module_of(argument).asarray(self.coefficients.T.copy())
-        segment, x = argument >> x_bits, argument & (1 << x_bits) - 1
-        return c0[segment] + c1[segment] * x + c2[segment] * square(x << SQUARER_BITS - x_bits, self.square)
+
+@cache
+def all_squares() -> NDArray[np.int32]:
+    """Return the truncated squares of all integers below 2^17, then the exact ones."""
+    return np.concatenate([squares("truncated"), squares("exact")]).astype(np.int32)
 
 
 @dataclass(frozen=True)

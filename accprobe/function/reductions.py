@@ -15,13 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from accprobe.function.quadratic import Int64s, in_parts, module_of
+from accprobe.function.reference import values_of_words
+from accprobe.isa.formats import FORMATS
 
 FRACTION, BIAS = 23, 127
 HIDDEN, MASK, SIGN, INFINITY = 1 << 23, (1 << 23) - 1, 1 << 31, 255 << 23
 # Shifts of integers beyond this lose everything that matters.
 WIDEST_SHIFT = 40
-# 2^x overflows, or becomes zero, long before x has this exponent.
-LARGEST_POWER = 16
+# A number in fixed point from which on 2^x overflows or is zero, and a number of turns is whole.
+LARGEST_FIXED = 2.0**62
 
 
 class Split(NamedTuple):
@@ -79,20 +81,19 @@ def shifted(values: Any, left: Any) -> Any:
     return values << xp.clip(left, 0, WIDEST_SHIFT) >> xp.clip(-left, 0, 63)
 
 
+def _values(words: Any) -> Any:
+    return values_of_words(words.astype(np.uint32), FORMATS["f32"])
+
+
 def assemble(sign: Any, values: Any, exponent: Any) -> Any:
-    """Return words of ±values · 2^exponent, truncated to 24 bits; too small ones become zero, too large ones infinite."""
+    """Return words of ±values · 2^exponent, truncated to 24 bits; too small ones become zero, too large ones infinite.
+
+    values: below 2^53, so that a float64 has their leading bits.
+    """
     xp = module_of(values)
-    length = bits_of(values)
-    significand = shifted(values, 24 - length)
-    biased = xp.where(values > 0, length + exponent + BIAS - 1, 0)
-    words = biased << FRACTION | significand & MASK
-    words = xp.where(biased <= 0, 0, xp.where(biased >= 255, INFINITY, words))
+    words = (values.astype(np.float64).view(np.int64) >> 52 - FRACTION) + (exponent + (BIAS - 1023) << FRACTION)
+    words = xp.where((words < HIDDEN) | (values <= 0), 0, xp.minimum(words, INFINITY))
     return words | xp.asarray(sign).astype(np.int64) << 31
-
-
-def bits_of(values: Any) -> Any:
-    """Return the number of bits of non-negative integers below 2^53."""
-    return (values.astype(np.float64).view(np.int64) >> 52) - 1022  # the exponent of a float64; below -40 for 0
 
 
 def value_bounds(results: Any, exponent: Any) -> tuple[Any, Any]:
@@ -142,11 +143,10 @@ class Exponential(Reduction):
 
     def split(self, words: Any) -> Split:
         xp = module_of(words)
-        biased = words >> FRACTION & 255
-        fixed = shifted(words & MASK | HIDDEN, (biased - BIAS).clip(-WIDEST_SHIFT, LARGEST_POWER))
-        fixed = xp.where(biased == 0, 0, fixed)
-        fixed = xp.where(words >> 31, -fixed - (fixed & MASK != 0), fixed)
-        return Split(xp.zeros_like(words), fixed & MASK, xp.zeros_like(words), fixed >> FRACTION)
+        fixed = xp.fmin(xp.abs(_values(words)) * 2.0**FRACTION, LARGEST_FIXED).astype(np.int64)
+        negative = words >> 31
+        fixed = (fixed ^ -negative) + (negative & (fixed & MASK == 0))
+        return Split(0, fixed & MASK, 0, fixed >> FRACTION)
 
     def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(0)
@@ -163,16 +163,12 @@ class Logarithm(Reduction):
     nested: ClassVar[bool] = False  # the unit is the place of the dropped bits and of the one's complement
 
     def split(self, words: Any) -> Split:
-        xp = module_of(words)
-        return Split(
-            xp.zeros_like(words), words & MASK, xp.zeros_like(words), xp.zeros_like(words), (words >> FRACTION & 255) - BIAS
-        )
+        return Split(0, words & MASK, 0, 0, (words >> FRACTION & 255) - BIAS)
 
     def join(self, split: Split, values: Any, unit: Any) -> Any:
         unit = unit + self.dropped
         total = (split.whole << -unit) + (values >> self.dropped)
-        negative = total < 0
-        return assemble(negative, module_of(values).where(negative, ~total, total), unit)
+        return assemble(total < 0, total ^ total >> 63, unit)
 
     def bounds(self, split: Split, results: Any, unit: int) -> tuple[Any, Any]:
         unit = unit + self.dropped
@@ -196,19 +192,13 @@ class Turns(Reduction):
     quarters: int
     name: ClassVar[str] = "turns"
     # 1/2π in f32: the factor of the FMUL before the unit.
-    FACTOR: ClassVar[int] = 0x3E22F983
+    FACTOR: ClassVar[float] = float.fromhex("0x1.45f306p-3")
     PHASE: ClassVar[int] = FRACTION + 2
 
     def phase(self, words: Any) -> Any:
-        xp = module_of(words)
-        biased = words >> FRACTION & 255
-        product = (words & MASK | HIDDEN) * (self.FACTOR & MASK | HIDDEN)
-        carry = product >> 47
-        turns = product >> FRACTION + carry
-        exponent = biased + (self.FACTOR >> FRACTION) - 2 * BIAS - FRACTION + carry
-        normal = (biased > 0) & (exponent + FRACTION + BIAS > 0)
-        left = exponent + self.PHASE
-        return xp.where(normal & (left < WIDEST_SHIFT), shifted(turns, left), 0)
+        product = module_of(words).abs(_values(words)) * self.FACTOR  # exact
+        turns = (product.view(np.int64) >> 52 - FRACTION << 52 - FRACTION).view(np.float64)
+        return module_of(words).fmin(turns * 2.0**self.PHASE, LARGEST_FIXED).astype(np.int64)
 
     def split(self, words: Any) -> Split:
         xp, phase = module_of(words), self.phase(words)
@@ -216,7 +206,7 @@ class Turns(Reduction):
         position = phase & MASK
         odd = self.quarters == 0
         sign = quarter >> 1 & 1 ^ ((words >> 31) if odd else 0)
-        return Split(xp.zeros_like(words), xp.where(quarter & 1, MASK ^ position, position), sign, xp.zeros_like(words))
+        return Split(0, xp.where(quarter & 1, MASK ^ position, position), sign, 0)
 
     def cover(self, table: int) -> Iterator[Int64s]:
         """Yield words of the first quarter, where numbers are denser than phases."""
@@ -256,8 +246,8 @@ class Octaves(Reduction):
     def split(self, words: Any) -> Split:
         xp = module_of(words)
         table = (words >> FRACTION & 255) - BIAS - self.first
-        ignored = xp.asarray(np.array((*self.ignored, 0), np.int64))[table.clip(0, self.tables)]
-        return Split(table, (words & MASK) >> ignored, words >> 31, xp.zeros_like(words))
+        ignored = xp.asarray(np.array(self.ignored))[table.clip(0, self.tables - 1)]
+        return Split(table, (words & MASK) >> ignored, words >> 31, 0)
 
     def join(self, split: Split, values: Any, unit: Any) -> Any:
         found = super().join(split, values, unit)
