@@ -15,7 +15,6 @@ RAY = _extra("fleet")
 NUMBA = _extra("fast")
 SASS = _extra("sass")
 TRITON = _extra("sweep")
-TRITON_AGAIN = "pip install --force-reinstall triton"
 PROGRAMS = {
     "nvdisasm": SASS,
     "cuobjdump": SASS,

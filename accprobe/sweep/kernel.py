@@ -86,18 +86,10 @@ def _triton() -> Any:
             import triton.backends.compiler
             import triton.compiler
             import triton.language
-    except ModuleNotFoundError as e:
-        if e.name == "triton":
-            raise ToolMissing(f"Triton is not installed, and the sweep's kernel is written in it: {install.TRITON}") from e
-        raise _broken(e) from e
-    except Exception as e:  # whatever a Triton raises that does not fit this Python or this machine
-        raise _broken(e) from e
+    except Exception as e:  # also whatever a Triton raises that does not fit this Python or this machine
+        said = " ".join(str(e).split()) or type(e).__name__
+        raise ToolMissing(f"Triton, for the sweep's kernel, cannot be imported ({said}): {install.TRITON}") from e
     return triton
-
-
-def _broken(error: Exception) -> ToolMissing:
-    said = " ".join(str(error).split()) or type(error).__name__
-    return ToolMissing(f"Triton is installed, but cannot be imported ({said}): {install.TRITON_AGAIN}")
 
 
 def _kernel() -> Any:
@@ -135,13 +127,10 @@ def _compile(kernel: Any, config: Configuration, target: str) -> Compiled:
     options = {"num_warps": config.num_warps, "num_stages": stages, "enable_fp_fusion": True}
     try:
         compiled = _parsed_again(lambda: compile(source, target=GPUTarget("cuda", 10 * major + minor, 32), options=options))
-    except ImportError as e:
-        raise _broken(e) from e
-    except OSError as e:
-        if e.errno not in CANNOT_WRITE:
-            return Compiled(config, f"Triton {triton_version()} rejects it: {_said(e)}")
-        raise AccprobeError(f"Triton cannot write {e.filename or 'its cache'} ({e.strerror}): set TRITON_CACHE_DIR") from None
     except Exception as e:  # whatever Triton or ptxas raises: it is a finding about this configuration
+        if isinstance(e, OSError) and e.errno in CANNOT_WRITE:
+            place = e.filename or "its cache"
+            raise AccprobeError(f"Triton cannot write {place} ({e.strerror}): set TRITON_CACHE_DIR") from None
         return Compiled(config, f"Triton {triton_version()} rejects it: {_said(e)}")
     found = compiled.metadata.shared
     reason = f"it needs {found:,} bytes of shared memory, {target} has {shared_bytes:,}" if found > shared_bytes else ""

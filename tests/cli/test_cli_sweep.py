@@ -108,7 +108,9 @@ def test_without_triton_the_line_that_installs_it_is_told_once(monkeypatch: pyte
     for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
         monkeypatch.delitem(sys.modules, name)
     result = sweep("--device", "sim:h100")
-    told = "Triton is not installed, and the sweep's kernel is written in it: python3 -m pip install -e '.[sweep]' in"
+    told = (
+        "Triton, for the sweep's kernel, cannot be imported (No module named 'triton'): python3 -m pip install -e '.[sweep]' in"
+    )
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"accprobe: {told} accprobe's checkout\n")
 
 
