@@ -195,12 +195,10 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> np.
     """Return a member as its array; zipfile unpacks no more of it than the archive declares."""
     with archive.open(info) as file:
         raw = b"".join(iter(lambda: file.read(_PIECE), b""))
-    npy = io.BytesIO(raw)
-    np.lib.format.read_magic(npy)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(npy)
-    if dtype != _DTYPES[name]:
+    array: np.ndarray = np.load(io.BytesIO(raw))
+    if array.dtype != _DTYPES[name]:
         raise ValueError(f"{name} has another type")
-    return np.frombuffer(raw, dtype, offset=npy.tell()).reshape(shape)
+    return array
 
 
 def _exchanges(arrays: dict[str, np.ndarray]) -> Exchanges:

@@ -11,7 +11,6 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -306,23 +305,11 @@ class _Product(_Table):
 
 def _build_product(read: Any) -> ProductModel:
     """Raises AccprobeError for incomplete borders and orders."""
-    tree = _tree_of(_TreeRead(repr(read.tree), read.tree), read.step.products)
+    tree = _node(read.tree, read.step.products)
     if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > read.k), None):
         raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {read.k}")
     scales = read.scales and Scales(**dict(read.scales))
     return ProductModel(**dict(read) | {"tree": tree, "scales": scales})
-
-
-@dataclasses.dataclass(frozen=True)
-class _TreeRead:
-    text: str
-    table: Any = dataclasses.field(compare=False)
-
-
-@lru_cache(maxsize=256)
-def _tree_of(read: _TreeRead, products: int) -> Node:
-    """Return a tree as it was read; many products of a report share theirs."""
-    return _node(read.table, products)
 
 
 ProductModelField = Annotated[ProductModel, _read_as(ProductModel, _Product, _build_product, product_json)]
