@@ -94,7 +94,7 @@ def _instructions(architecture: str) -> Iterator[tuple[str, str]]:
         known = processors.BY_MNEMONIC.get(inst.mnemonic or "")
         needs = f"{inst.mnemonic}, of processors with {' and '.join(known.flags)}" if known else ""
         measured = f"measured on {', '.join(on[inst])}" if inst in on else NEVER_RUN
-        yield inst.name, "; ".join(filter(None, (needs, measured, gpu.caveat if gpu else "")))
+        yield inst.name, "; ".join(filter(None, (needs, measured)))
     if gpu and gpu.target != architecture:
         print_message(f"{architecture} is listed; {gpu.target} has more")
 

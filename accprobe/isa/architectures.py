@@ -20,14 +20,13 @@ class Architecture:
     """One architecture.
 
     name: "sm_90"; generation: "Hopper"; products: marketing names, not all of them. shared_kib: shared memory that a block of
-    threads may have. last_cuda: the last major version of CUDA that compiles for it; None if the newest does.
+    threads may have.
     """
 
     name: str
     generation: str
     products: tuple[str, ...]
     shared_kib: int
-    last_cuda: int | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -51,18 +50,12 @@ class Architecture:
         """Return the compile targets with different instructions: ("sm_90", "sm_90a")."""
         return (self.name,) if self.target == self.name else (self.name, self.target)
 
-    @property
-    def caveat(self) -> str:
-        """Return which CUDA versions do not compile for it; "" if the newest does."""
-        last = self.last_cuda
-        return f"CUDA {last + 1} no longer compiles for {self.name}, CUDA {last} does" if last else ""
 
-
-# Shared memory: CUDA C++ Programming Guide, "Compute Capabilities", technical specifications. Last CUDA: CUDA Toolkit 13.0
-# Release Notes, "Deprecated Architectures"; sm_101 has been sm_110 since.
+# Shared memory: CUDA C++ Programming Guide, "Compute Capabilities", technical specifications. CUDA 13 calls sm_101
+# sm_110.
 ARCHITECTURES = (
-    Architecture("sm_70", "Volta", ("V100",), 96, last_cuda=12),
-    Architecture("sm_72", "Volta", ("Jetson AGX Xavier",), 96, last_cuda=12),
+    Architecture("sm_70", "Volta", ("V100",), 96),
+    Architecture("sm_72", "Volta", ("Jetson AGX Xavier",), 96),
     Architecture("sm_75", "Turing", ("T4", "RTX 2080"), 64),
     Architecture("sm_80", "Ampere", ("A100", "A30"), 163),
     Architecture("sm_86", "Ampere", ("A2", "A10", "A40", "RTX 3090"), 99),
@@ -71,7 +64,7 @@ ARCHITECTURES = (
     Architecture("sm_89", "Ada", ("L4", "L40S", "RTX 4090", "RTX 1000 Ada"), 99),
     Architecture("sm_90", "Hopper", ("H100", "H200", "GH200"), 227),
     Architecture("sm_100", "Blackwell", ("B200", "GB200"), 227),
-    Architecture("sm_101", "Blackwell", ("Jetson Thor (before CUDA 13)",), 227, last_cuda=12),
+    Architecture("sm_101", "Blackwell", ("Jetson Thor (before CUDA 13)",), 227),
     Architecture("sm_103", "Blackwell", ("B300", "GB300"), 227),
     Architecture("sm_110", "Blackwell", ("Jetson Thor",), 227),
     Architecture("sm_120", "Blackwell", ("RTX 5070", "RTX 5090", "RTX PRO 6000 Blackwell"), 99),
