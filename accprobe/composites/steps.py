@@ -170,7 +170,7 @@ def _variance(row: RowValues) -> Any:
     return row.s / np.float32(row.k - 1)
 
 
-_NAMED: Mapping[str, Composite] = {
+COMPOSITES: Mapping[str, Composite] = {
     "torch:rms_norm": Composite(
         lambda x, given: _torch("rms_norm")(x, (x.shape[-1],), None, given.eps),
         "squares",
@@ -234,15 +234,6 @@ _NAMED: Mapping[str, Composite] = {
         {"sqrt(S / (K - 1))": lambda row, f: np.sqrt(_variance(row))},
     ),
 }
-
-_OTHER_NAMES = {
-    "torch:nn.functional.rms_norm": "torch:rms_norm",
-    "torch:nn.functional.softmax": "torch:softmax",
-    "torch:nn.functional.layer_norm": "torch:layer_norm",
-    "torch:nn.functional.cross_entropy": "torch:cross_entropy",
-    "torch:linalg.vector_norm": "torch:norm",
-}
-COMPOSITES: Mapping[str, Composite] = {**_NAMED, **{name: _NAMED[same] for name, same in _OTHER_NAMES.items()}}
 
 
 @dataclass(frozen=True)

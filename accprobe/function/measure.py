@@ -66,7 +66,7 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     verification = Verification(
         compared=done.words,
         mismatches=done.mismatches,
-        mismatch=_counterexample(subject, *done.first[0]) if done.first else "",
+        mismatch=_counterexample(subject, *done.first) if done.first else "",
         of=of,
     )
     return measured_row(

@@ -54,18 +54,15 @@ class UlpErrors:
 class Pass:
     """The counts of a pass.
 
-    words: results so far. mismatches, first: results that differ from the model, and some as (operand, got, expected).
+    words: results so far. mismatches, first: results that differ from the model, and the first as (operand, got, expected).
     digest: the sum over all operands of a 64-bit mix of operand and result, modulo 2^64.
     """
 
     words: int = 0
     mismatches: int = 0
-    first: list[tuple[int, int, int]] = field(default_factory=list)
+    first: tuple[int, int, int] | None = None
     digest: int = 0
     errors: UlpErrors = field(default_factory=UlpErrors)
-
-
-MOST_COUNTEREXAMPLES = 4
 
 
 def measure_pass(
@@ -101,9 +98,9 @@ def _compare(done: Pass, operands: Any, results: Any, model: Hypothesis, fmt: Fo
     wrong = unlike(results, expected, fmt, model.any_nan)
     count = int(wrong.sum())
     done.mismatches += count
-    if count and len(done.first) < MOST_COUNTEREXAMPLES:
-        places = module_of(wrong).flatnonzero(wrong)[: MOST_COUNTEREXAMPLES - len(done.first)]
-        done.first += [(int(operands[i]), int(results[i]), int(expected[i])) for i in places]
+    if count and done.first is None:
+        i = int(wrong.argmax())
+        done.first = int(operands[i]), int(results[i]), int(expected[i])
 
 
 def results_digest(operands: Any, results: Any) -> int:
