@@ -60,6 +60,13 @@ def test_b_is_contiguous_by_rows_or_by_columns_and_stays_where_it_is(arrays: str
     assert len(addresses) == 1
 
 
+def test_a_matrix_transposed_in_parts_is_complete() -> None:
+    words = patterns("f16", (9, 12)).view(np.int16).T
+    kept = torch.zeros((12, 9), dtype=torch.int16)
+    TorchArrays("cpu")._transpose_into("b", words, kept)
+    assert np.array_equal(kept.numpy(), words)
+
+
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_a_result_is_copied(arrays: str) -> None:
     """A function that returns its workspace again does not change earlier results."""

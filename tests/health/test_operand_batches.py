@@ -9,7 +9,7 @@ import pytest
 
 from accprobe.build.golden import METADATA_LINES, golden_shape
 from accprobe.health.golden import singly
-from accprobe.health.operand_batches import OperandBatch, covering_sets, turned_over
+from accprobe.health.operand_batches import OperandBatch, covering_sets, operand_kinds, turned_over
 from accprobe.health.plan import UNITS
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
@@ -75,3 +75,8 @@ def test_toggling_turns_over_all_but_the_exponent(name: str) -> None:
         one = (1 - 1 + fmt.bias) << (fmt.mantissa_bits + fmt.ignored_low_bits)
         ones = np.array([one, one ^ turned_over(fmt)], np.uint64).astype(fmt.dtype)
         assert fmt.values(ones).tolist() == [1.0, -(2.0 - 2.0**-fmt.mantissa_bits)]
+
+
+def test_kinds_of_operands_leave_out_what_becomes_nan() -> None:
+    fp8, integer = ({kind.name for kind in operand_kinds(parse(LARGEST[unit]))} for unit in ("fp8", "int8"))
+    assert "uniform" in integer - fp8

@@ -95,6 +95,12 @@ def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0
     return before - set(coverage.missing())
 
 
+def test_scales_count_where_their_block_alone_has_products() -> None:
+    named = {"operands: scales NaN × normal of 0-15", "operands: the scale of A NaN, B normal"}
+    assert named <= met({3: (ONE, ONE)}, 0x7F)
+    assert not any("of 0-15" in name for name in met({3: (ONE, ONE), 16: (ONE, ONE)}, 0x7F))
+
+
 def test_what_a_group_does_before_it_is_scaled() -> None:
     largest = met(dict.fromkeys(range(16, 32), (SIX, SIX)))
     assert {
