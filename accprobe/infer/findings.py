@@ -111,7 +111,7 @@ def order_findings(model: DotModel, order: Finding) -> Findings:
 def _addend_place(root: FusedSum) -> str:
     path = [root]
     while not path[-1].has_addend:
-        path.append(next(child for child in path[-1].children if any(node.has_addend for node in child.nodes())))
+        path.append(next(child for child in path[-1].children if child.adds_c))
     node, from_last = path[-1], len(path)
     if not node.products:
         return "separate add, last" if from_last == 1 else "separate add"

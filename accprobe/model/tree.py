@@ -128,6 +128,16 @@ class FusedSum:
     def has_addend(self) -> bool:
         return any(isinstance(t, Addend) for t in self.terms)
 
+    @cached_property
+    def ks(self) -> tuple[int, ...]:
+        """Return k of all products of this sum and those below it, ascending."""
+        return tuple(sorted(k for node in self.nodes() for k in node.products))
+
+    @cached_property
+    def adds_c(self) -> bool:
+        """Return whether C is a term of this sum or of one below it."""
+        return any(node.has_addend for node in self.nodes())
+
     def nodes(self) -> Iterator[FusedSum]:
         """Yield this sum and all below it, children first."""
         return iter(self._nodes)
@@ -180,7 +190,7 @@ class DotModel:
     @cached_property
     def ks(self) -> tuple[int, ...]:
         """Return k of all products, ascending."""
-        return tuple(sorted(k for node in self.root.nodes() for k in node.products))
+        return self.root.ks
 
     @cached_property
     def products(self) -> int:

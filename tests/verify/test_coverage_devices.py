@@ -79,7 +79,7 @@ def test_published_models_are_covered(inst: Instruction) -> None:
     for _, request in batches(inst, 1000, 5):
         coverage.see(request)
     list(coverage.directed())
-    assert coverage.missing() == ()
+    assert coverage.outcome().missing == ()
 
 
 def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0) -> set[str]:
@@ -90,9 +90,9 @@ def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0
     for k, codes in products.items():
         asked.a[0, k], asked.b[0, k] = codes
     coverage = Coverage(NVFP4, MODELS[NVFP4])
-    before = set(coverage.missing())
+    before = set(coverage.outcome().missing)
     coverage.see(asked)
-    return before - set(coverage.missing())
+    return before - set(coverage.outcome().missing)
 
 
 def test_scales_count_where_their_block_alone_has_products() -> None:

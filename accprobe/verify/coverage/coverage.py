@@ -55,10 +55,6 @@ class Coverage:
         for key, hit in other._reached.hit.items():
             self._reached.hit[key] |= hit
 
-    def missing(self) -> tuple[str, ...]:
-        """Return the events for which operands are known and that were not reached."""
-        return tuple(name for name, hit, expected in self._events() if expected and not hit)
-
     def directed(self) -> Iterator[Request]:
         """Yield operands for the events that are missing now, a few hundred dot products at a time; count what they reach."""
         made = covering(*self._key)
@@ -70,21 +66,16 @@ class Coverage:
             self.see(request)
 
     def outcome(self) -> Events:
-        """Return the counts, how many events no operands reached, and the names of those that were missed."""
-        every, tries = list(self._events()), covering(*self._key).tries
-        hits, missing = sum(hit for _, hit, _ in every), sorted(self.missing())
-        unknown = len(every) - hits - len(missing)
-        return Events(
-            hits, hits + len(missing), {f"{NOT_FOUND} in {tries:,} tries": unknown} if unknown else {}, tuple(missing)
-        )
-
-    def _events(self) -> Iterator[tuple[str, bool, bool]]:
-        """Yield each event, whether it was reached, and whether operands that reach it are known or must exist."""
-        made = covering(*self._key)
+        """Return the counts, and the names of events that were missed though operands for them are known or must exist."""
+        made, hits, missing, unknown = covering(*self._key), 0, list[str](), 0
         for key, names in self._trace.families.items():
             for code, (name, hit) in enumerate(zip(names, self._reached.hit[key].tolist(), strict=True)):
-                if name:
-                    yield name, hit, key[0] < 0 or (key, code) in made.rows
+                known = key[0] < 0 or (key, code) in made.rows
+                hits += bool(name) and hit
+                missing += [name] * (known and not hit and bool(name))
+                unknown += bool(name) and not (hit or known)
+        others = {f"{NOT_FOUND} in {made.tries:,} tries": unknown} if unknown else {}
+        return Events(hits, hits + len(missing), others, tuple(sorted(missing)))
 
 
 def cover(
@@ -137,19 +128,15 @@ def _undirected(inst: Instruction, model: DotModel, dots: int, seed: int) -> Ite
 @lru_cache(maxsize=MODELS_KEPT)
 def covering(inst: Instruction, model: DotModel, seed: int) -> Covering:
     """Return dot products that cover the model. Pass `alike` instructions: they share the result."""
-    request, tries = _operands(inst, model, seed)
+    stored, tries = stored_operands(inst), tries_of(inst, model)
+    if inst.is_integer:
+        request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
+        tries = len(request)
+    elif stored is not None and tries is not None:
+        request = stored
+    else:
+        request, tries = search(trace_of(inst, model), seed, () if stored is None else (stored,))
     rows = trace_of(inst, model).covering_rows(request)
     chosen = {place: every[:DRAWS] if place[0][1] == ODD_PRODUCTS else every[[0, -1]] for place, every in rows.items()}
     some = np.unique(np.concatenate(list(chosen.values())))
     return Covering(request[some], {place: np.searchsorted(some, own) for place, own in chosen.items()}, tries)
-
-
-def _operands(inst: Instruction, model: DotModel, seed: int) -> tuple[Request, int]:
-    """Return operands, and how many were tried: the stored ones if they cover the model; otherwise search, starting there."""
-    if inst.is_integer:
-        request = integer_operands(inst, model, np.random.default_rng([seed, inst.k]))
-        return request, len(request)
-    stored, tries = stored_operands(inst), tries_of(inst, model)
-    if stored is not None and tries is not None:
-        return stored, tries
-    return search(trace_of(inst, model), seed, () if stored is None else (stored,))

@@ -92,9 +92,10 @@ class SumRange:
         return range(lowest if self.floor is None else max(lowest, self.floor), sorted(high for _, high in ends)[-2] + 1)
 
     @cached_property
-    def carry(self) -> int:
-        """Return bits by which a sum of the largest significands exceeds the leading bit of its largest term."""
-        return lead_of(sum((role.count * role.significand for role in self.roles.values()), Fraction(0)))
+    def shown_carries(self) -> tuple[int, ...]:
+        """Return carries that are crossed with roundings: none, and the most that a sum of the largest significands has."""
+        most = lead_of(sum((role.count * role.significand for role in self.roles.values()), Fraction(0)))
+        return (0, most) if most else (0,)
 
     @property
     def most_carry(self) -> int:

@@ -21,13 +21,10 @@ GROUP_OF = 4  # Products.
 
 FEWEST_BITS = 8  # From this power of two on, the leading bit of a sum of products is an event.
 
-ENDS = (
-    "the largest number",
-    "one above the largest number",
-    "far above the largest number",
-    "the smallest number",
-    "one below the smallest number",
-    "far below the smallest number",
+ENDS = tuple(
+    f"{how}the {end} number"
+    for end, side in (("largest", "above"), ("smallest", "below"))
+    for how in ("", f"one {side} ", f"far {side} ")
 )
 
 ODD_PRODUCTS = "odd products"  # The family of events that counts the odd products of a sum.

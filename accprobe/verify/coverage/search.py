@@ -36,10 +36,7 @@ class Mutations:
 
     def __init__(self, inst: Instruction, model: DotModel, rng: np.random.Generator) -> None:
         self._inst, self._model, self._rng = inst, model, rng
-        self._sums = [
-            (sorted(k for inner in node.nodes() for k in inner.products), any(inner.has_addend for inner in node.nodes()))
-            for node in model.root.nodes()
-        ]
+        self._sums = [(node.ks, node.adds_c) for node in model.root.nodes()]
         several = len(self._sums) > 1
         self._changes: list[Callable[[Request], None]] = [
             *[self._change_factor] * 3,

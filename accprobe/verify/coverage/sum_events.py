@@ -89,7 +89,7 @@ def sum_families(bound: SumRange) -> dict[str, EventNames]:
     products = bound.roles["product"].count if "product" in bound.roles else 0
     has_c, has_inner = "C" in bound.roles, "inner sum" in bound.roles
     present = (has_c, has_inner, products > 0, products > 1, products > 2, products > 1, has_c, has_inner)
-    crossed = product(shown_carries(bound), ROUNDED_SHORT)
+    crossed = product(bound.shown_carries, ROUNDED_SHORT)
     found = {f"shift {role}": _shifts(bound, role) for role in bound.roles}
     found |= {
         "carry": signed(f"carry {bits} bits" for bits in range(bound.most_carry + 1)),
@@ -117,11 +117,6 @@ def sum_families(bound: SumRange) -> dict[str, EventNames]:
         found["floor lost"] = signed(["bits lost below the lowest alignment"])
         found["subnormal C"] = ("a subnormal C the largest term, aligned to the floor",) * (has_c and several)
     return found
-
-
-def shown_carries(bound: SumRange) -> tuple[int, ...]:
-    """Return carries that are crossed with roundings: none and the most."""
-    return (0, bound.carry) if bound.carry else (0,)
 
 
 def _of_alignment(bound: SumRange, products: int) -> dict[str, EventNames]:
@@ -205,7 +200,7 @@ class SumCodes:
         if x.alignment_bits is not None:
             cancelled &= -carry <= x.alignment_bits
         yield "cancel", cancelled, np.searchsorted(np.array(steps(x, 1)), -carry, side="right") - 1
-        for place, shown in enumerate(shown_carries(self._bound)):
+        for place, shown in enumerate(self._bound.shown_carries):
             yield "carry rounded", self._normal & (carry == shown), 8 * place + 2 * SHORT[self._rounded] + self._sign
         last = x.result.max_exponent
         yield "beyond", self._nonzero & (sums.lead > last) & (self._top <= last), self._sign

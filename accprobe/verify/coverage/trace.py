@@ -94,9 +94,8 @@ class Trace:
         no_c = (request.c if self.inst.is_integer else magnitudes(self.inst.c, request.c)) == 0
         found: list[Truths] = []
         for node in self._nodes:
-            ks = [k for inner in node.nodes() for k in inner.products]
-            others: Truths = np.asarray(np.delete(zero, ks, axis=1).all(axis=1))
-            found.append(others if any(inner.has_addend for inner in node.nodes()) else others & no_c)
+            others: Truths = np.asarray(np.delete(zero, node.ks, axis=1).all(axis=1))
+            found.append(others if node.adds_c else others & no_c)
         return found
 
     def _zero_products(self, request: Request) -> Truths:
@@ -115,9 +114,8 @@ def _labels(root: FusedSum) -> list[str]:
     """Return a short name for each sum, all different: "sum 0-15", "add 0-15 c"."""
     found: list[str] = []
     for node in root.nodes():
-        ks = node.products or [k for inner in node.nodes() for k in inner.products]
-        words = [node.role, *number_ranges(sorted(ks)), *(["c"] if node.has_addend and node.role == "add" else [])]
-        name = " ".join(words)
+        c = " c" * (node.has_addend and node.role == "add")
+        name = f"{node.role} {' '.join(number_ranges(sorted(node.products or node.ks)))}{c}"
         found.append(name if name not in found else f"{name} ({found.count(name) + 1})")
     return found
 
