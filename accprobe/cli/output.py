@@ -36,7 +36,7 @@ STDOUT = Path("-")
 FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 """The type of an option that names a file to write; - is standard output."""
 
-ENDINGS = {"json": ".json", "html": ".html", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
+ENDINGS = {"json": ".json", "html": ".html", "csv": ".csv", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
 """Endings of files by their format."""
 
 T = TypeVar("T")

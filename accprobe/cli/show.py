@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("report")
 @click.argument("row", required=False)
 @click.option("--all", "expand", is_flag=True, help="Print a line for each instruction, and each product or reduction in full.")
-@output_options("json", "html", "markdown")
+@output_options("json", "html", "markdown", "csv")
 def show_command(report: str, row: str | None, expand: bool, to: Output) -> None:
     """Show a report: a table, or one row in full.
 
@@ -46,7 +46,7 @@ def show_command(report: str, row: str | None, expand: bool, to: Output) -> None
     from accprobe.report.names import split_row
 
     of_rows = bool(row or split_row(report)[1])
-    loaded = read_report(report, row or "", evidence=of_rows or not {to.form, to.in_file} <= {"terminal", ""})
+    loaded = read_report(report, row or "", evidence=of_rows or not {to.form, to.in_file} <= {"terminal", "csv", ""})
 
     def blocks() -> Iterator[Element]:
         from accprobe.render.subjects.report import report_blocks, rows_blocks
@@ -57,6 +57,10 @@ def show_command(report: str, row: str | None, expand: bool, to: Output) -> None
     def text(form: str) -> str:
         if form == "json":
             return loaded.dumps()
+        if form == "csv":
+            from accprobe.render.data import comma_separated
+
+            return comma_separated(loaded)
         from accprobe.render.subjects.report import report_page
 
         return document_text(form, blocks() if form == "markdown" else report_page(loaded), loaded.device.name)

@@ -1,4 +1,4 @@
 """Output for readers and other programs.
 
-`subjects` makes a document tree of each result; `terminal`, `markdown` and `html` write it. `data` writes JSON.
+`subjects` makes a document tree of each result; `terminal`, `markdown` and `html` write it. `data` writes JSON and CSV.
 """

@@ -1,7 +1,9 @@
-"""JSON for other programs."""
+"""JSON and comma-separated values for other programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -18,6 +20,7 @@ from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.instruction import Verified
 from accprobe.render.subjects.sass import demangled
+from accprobe.report.columns import records
 from accprobe.report.report import AnyClaim, Report, Tool
 from accprobe.report.text import written
 from accprobe.sass.promotion import UNBOUNDED, Chain
@@ -26,6 +29,15 @@ from accprobe.verify.outcome import Verification
 JsonObject = dict[str, Any]
 
 _VERIFICATION = TypeAdapter(Verification)
+
+
+def comma_separated(report: Report) -> str:
+    """Return a header and a line for each claim (RFC 4180, lines end in a line feed); unknown values are empty."""
+    rows, text = list(records(report)), io.StringIO()
+    writer = csv.DictWriter(text, rows[0] if rows else (), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _document(kind: str, schema: int, **data: Any) -> str:

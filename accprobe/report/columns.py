@@ -1,12 +1,12 @@
-"""Fields of claims that a requirement may use: findings, and scalars of a claim."""
+"""Fields of claims, for requirements and as the columns of a table: findings, and scalars of a claim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from accprobe.model.fields import finding_names, parsed
-from accprobe.report.report import AnyClaim
+from accprobe.report.report import AnyClaim, Report
 from accprobe.report.rows import Row
 from accprobe.report.words import PRODUCT_FINDINGS, ran_as
 
@@ -70,3 +70,17 @@ def meaning_of(name: str) -> str:
 def field_names() -> tuple[str, ...]:
     """Return every name that a requirement may use."""
     return tuple(dict.fromkeys([*CLAIM_FIELDS, *finding_names(), *PRODUCT_FINDINGS]))
+
+
+def records(report: Report) -> Iterator[dict[str, Scalar]]:
+    """Yield a record for each claim, with equal columns: its subject, the fields, and F_bound for each finding F."""
+    found = dict.fromkeys(name for claim in report.claims for part in claim.parts for name in part.findings)
+    for claim in report.claims:
+        record: dict[str, Scalar] = {"device": report.device.name, "architecture": report.device.architecture}
+        record |= {"kind": claim.kind, "name": claim.name, "title": claim.title}
+        record |= {name: value_of(claim) for name, value_of in CLAIM_FIELDS.items()}
+        findings = claim.parts[0].findings if claim.parts else {}
+        for name in found:
+            finding = findings.get(name)
+            record |= {name: finding.value, f"{name}_bound": finding.bound} if finding else {name: None, f"{name}_bound": None}
+        yield record

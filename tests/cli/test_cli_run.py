@@ -172,7 +172,7 @@ def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Pat
     assert (told["device"]["kind"], told["device"]["reason"]) == ("simulated", "there is no NVIDIA driver")
     assert [(row["status"], row.get("reason", "")) for row in told["claims"]] == [("simulated", "")]
     assert result.exit_code == 0
-    for form in ("terminal", "markdown", "json"):
+    for form in ("terminal", "markdown", "csv", "json"):
         shown = invoke("show", str(path), "--format", form).stdout
         assert "simulated" in shown
         assert "confirmed" not in result.stdout + shown

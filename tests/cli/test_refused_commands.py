@@ -80,7 +80,7 @@ REFUSED = [
     ("gemm numpy:matmul --option every", "'every' is not an option: give NAME=VALUE, such as use_fast_accum=True,False"),
     ("explain --a missing.npy --b b.npy d.npy", "there is no file missing.npy"),
     ("sass absent.cubin", "there is no file absent.cubin"),
-    ("show h200 -o x.txt", TEXT.format(".html, .md or .json")),
+    ("show h200 -o x.txt", TEXT.format(".html, .md, .csv or .json")),
 ]
 
 REFUSED_SWEEPS = [

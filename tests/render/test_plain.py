@@ -72,7 +72,7 @@ def test_no_text_of_a_report_is_longer_than_a_line(tmp_path: Path) -> None:
             assert "\t" not in shown
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json"])
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json", "csv"])
 @pytest.mark.parametrize("rows", [[], ["*"]], ids=["table", "in full"])
 def test_show(report: Path, form: str, rows: list[str]) -> None:
     result = invoke("show", str(report), *rows, "--format", form, columns=160)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from commands import invoke
 from fakes import fake_report, float_row, report_data, with_value
 from golden import REPORT_FILE, schema
 
@@ -201,3 +204,15 @@ def test_a_broken_file_is_named_with_the_reason(path: Path, content: bytes, reas
 
 def test_every_field_has_a_description() -> None:
     assert all(map(meaning_of, field_names()))
+
+
+@pytest.mark.parametrize("name", ["h200", "products-h200", "functions-h200"])
+def test_csv_has_every_claim_and_its_findings(name: str) -> None:
+    result = invoke("show", name, "--format", "csv")
+    assert (result.exit_code, result.stderr) == (0, "")
+    claims = Report.load(name).claims
+    for row, claim in zip(csv.DictReader(io.StringIO(result.stdout)), claims, strict=True):
+        assert (row["kind"], row["name"], row["status"]) == (claim.kind, claim.name, claim.status)
+        for feature, finding in (claim.parts[0].findings if claim.parts else {}).items():
+            value = "" if finding.value is None else str(finding.value)
+            assert (row[feature], row[f"{feature}_bound"]) == (value, finding.bound)
