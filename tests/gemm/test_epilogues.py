@@ -95,7 +95,7 @@ def test_a_bias_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     arguments = ["torch:linear", "--shape", "16x24x32", "--dtype", "bf16", "--elements", "1024", "--device", "cpu", "-o"]
     found = invoke("gemm", *arguments, str(file), columns=200)
     assert found.exit_code == 0, found.output
-    assert "epilogue     sum + C in f32, rounded once to bf16" in found.stdout
+    assert "epilogue    sum + C in f32, rounded once to bf16" in found.stdout
     rng = np.random.default_rng(3)
     a, w, bias = (torch.from_numpy(rng.standard_normal(shape)).bfloat16() for shape in ((16, 32), (24, 32), (24,)))
     assert torch.equal(accprobe.predict(str(file), a, w.T.contiguous(), bias), planted_linear(a, w, bias))
@@ -107,4 +107,4 @@ def test_a_function_with_a_bias_is_given_one(tmp_path: Path) -> None:
     arguments = ["--arrays", "torch", "--shape", "16x16x32", "--elements", "512", "--device", "cpu"]
     found = invoke("gemm", f"{file}:f", *arguments, columns=200)
     assert found.exit_code == 0, found.output
-    assert "epilogue     sum + C in f32; " in found.stdout
+    assert "epilogue    sum + C in f32; " in found.stdout
