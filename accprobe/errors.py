@@ -111,3 +111,11 @@ def plain(text: str) -> str:
     - surrogates, which stand for bytes of file names that are not UTF-8
     """
     return text.translate(_SHOWN)
+
+
+_SHOWN_IN_A_LINE = _SHOWN | {code: PICTURES + code for code in (9, 10)}
+
+
+def plain_line(text: str) -> str:
+    """Return as `plain`, with pictures in place of tabs and line feeds too."""
+    return text if text.isprintable() else text.translate(_SHOWN_IN_A_LINE)

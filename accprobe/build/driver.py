@@ -30,6 +30,11 @@ def explain_missing_gpu() -> str | None:
     return None
 
 
+def no_gpu(reason: str, instead: str = "--device sim:NAME evaluates published models without a GPU") -> DeviceError:
+    """Return the error of a command that needs a GPU. instead: what works without one."""
+    return DeviceError(f"no GPU found ({reason}); `accprobe doctor` shows what is missing; {instead}")
+
+
 @cache
 def gpus() -> tuple[int, str]:
     """Return the number of GPUs, and why there is none, as a clause ("" if there is one)."""

@@ -79,7 +79,7 @@ def explain_command(
         found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(PERCENT * part), PERCENT, name))
     names = [str(path) for path in (got, other) if path is not None]
     differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products for each in found)
-    text = json.dumps(_json(names, found), indent=2) + "\n"
+    text = json.dumps(_json(names, found, spec.out), indent=2) + "\n"
     to.deliver(lambda: explanation_blocks(names, found, spec.out), lambda _: text, differs)
     if differs:
         sys.exit(DIFFERS)
@@ -88,27 +88,37 @@ def explain_command(
 def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Spec]:
     """Return the ways to read the operands: some units read f32 as tf32."""
     from accprobe.gemm.blackbox import Spec
+    from accprobe.gemm.plans import any_known
     from accprobe.isa.formats import FORMATS
 
     if a.shape[1] != b.shape[0]:
         turned = "; save B transposed" if a.shape[1] == b.shape[1] else ""
         raise AccprobeError(f"A has shape {list(a.shape)} and B {list(b.shape)}; expected [M, K] and [K, N]{turned}")
+    if of_a is not of_b and not any_known(of_a, of_b):
+        unlike = f"A has the type {of_a} and B {of_b}"
+        raise AccprobeError(f"{unlike}, and no known instruction multiplies these: give both in one type")
     (m, k), n = a.shape, b.shape[1]
     f32, tf32 = FORMATS["f32"], FORMATS["tf32"]
     several = [(f32, f32), (tf32, tf32)] if of_a is of_b is f32 else [(of_a, of_b)]
     return [Spec(m, n, k, x, y, out) for x, y in several]
 
 
-def _json(names: list[str], found: list[Explanation]) -> dict[str, Any]:
+def _json(names: list[str], found: list[Explanation], out: Format) -> dict[str, Any]:
     from accprobe.gemm.known_plans import differing_plans
 
-    data: dict[str, Any] = {"results": [{"file": name, **_explanation(each)} for name, each in zip(names, found, strict=True)]}
+    results = [{"file": name, **_explanation(each, out)} for name, each in zip(names, found, strict=True)]
+    data: dict[str, Any] = {"results": results}
     if (differ := differing_plans(found)) is not None:
         data["differ"] = differ
     return data
 
 
-def _explanation(found: Explanation) -> dict[str, Any]:
+def _explanation(found: Explanation, out: Format) -> dict[str, Any]:
+    from accprobe.gemm.verification import ANY_NAN, is_nan
+
+    def expected(pattern: int) -> str:
+        return ANY_NAN if is_nan(out, pattern) else hex(pattern)
+
     return {
         "words": found.words,
         "compared": found.compared,
@@ -116,10 +126,9 @@ def _explanation(found: Explanation) -> dict[str, Any]:
         "plans": [{"name": plan.name, "findings": dict(plan.findings)} for plan in found.plans],
         "more": found.more,
         "others_tried": not found.stopped,
-        "regions": [{"rows": part.rows, "columns": part.columns, **_explanation(part.found)} for part in found.regions],
+        "regions": [{"rows": part.rows, "columns": part.columns, **_explanation(part.found, out)} for part in found.regions],
         "unexplained": [
-            {"row": place.row, "column": place.column, "got": hex(place.got), "expected": hex(place.expected)}
-            for place in found.places
+            {"row": x.row, "column": x.column, "got": hex(x.got), "expected": expected(x.expected)} for x in found.places
         ],
         "unknown": found.unknown and asdict(found.unknown),
     }

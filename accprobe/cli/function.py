@@ -114,9 +114,10 @@ def _units(device: str | None, select: tuple[str, ...], to: Output) -> None:
     from accprobe.report.report import Report
 
     count, why = driver.gpus()
-    if not count or not (device or "cuda:0").startswith("cuda"):
-        missing = "" if count else f" ({why})"
-        raise AccprobeError(f"PTX instructions run on a GPU{missing}: give --device cuda:N, or a CALLABLE such as numpy:exp")
+    if not (device or "cuda:0").startswith("cuda"):
+        raise AccprobeError("PTX instructions run on a GPU: give --device cuda:N, or a CALLABLE such as numpy:exp")
+    if not count:
+        raise driver.no_gpu(why, "a CALLABLE such as numpy:exp needs none")
     every: tuple[ScalarUnit | ArithmeticUnit, ...] = (*SCALAR_UNITS, *ARITHMETIC_UNITS)
     chosen = [unit for unit in every if not select or any(fnmatchcase(unit.name, glob) for glob in select)]
     if not chosen:

@@ -96,7 +96,7 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 
 def output_options(
     *forms: str,
-    file_help: str = "Output file, in the format of its ending, JSON by default. The previous file is kept as FILE~",
+    file_help: str = "Output file, in the format of its ending, of --format, or JSON. The previous file is kept as FILE~",
 ) -> Callable[[Command], Command]:
     """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`. `-o -` prints JSON."""
     file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")
@@ -106,7 +106,7 @@ def output_options(
         def with_output(*, form: str, output: Path | None, time_limit: float | None = None, **options: Any) -> None:
             if output == STDOUT:
                 output, form = None, "json" if form == "terminal" else form
-            in_file = _form_of_file(output, forms) if output else ""
+            in_file = _form_of_file(output, form, forms) if output else ""
             if output:
                 check_writable(output)
                 check_no_input(output, options.values())
@@ -169,10 +169,15 @@ def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
     return html_page(title, list(blocks))
 
 
-def _form_of_file(file: Path, forms: Sequence[str]) -> str:
-    """Return the format of a file by the ending of its name, JSON without one. Raises UsageError for an unknown ending."""
+def _form_of_file(file: Path, form: str, forms: Sequence[str]) -> str:
+    """Return the format of a file by the ending of its name, else the chosen `form`, else JSON.
+
+    Raises UsageError for an ending of another format, and for an unknown one without a chosen format.
+    """
     endings = {ENDINGS[form]: form for form in forms}
     ending = file.suffix.lower()
+    if form != "terminal" and ending not in ENDINGS.values():
+        return form
     if ending and ending not in endings:
         *others, last = sorted(endings, key=".json".__eq__)
         known = f"{', '.join(others)}{' or ' * bool(others)}{last}"

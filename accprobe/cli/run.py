@@ -115,14 +115,14 @@ def _check_any_measured(report: Report) -> None:
 
 def _open_profiler(device: str) -> Profiler:
     """Return a function that counts executed opcodes with ncu; it returns {} where ncu fails. Raises AccprobeError."""
-    from accprobe.build.driver import explain_missing_gpu
+    from accprobe.build.driver import explain_missing_gpu, no_gpu
     from accprobe.devices import CPU, FIRST_GPU, FIXED_NAMES
 
     if device == CPU or device.startswith("sim:"):
         raise AccprobeError(f"--ncu needs a GPU: {device} executes no GPU code")
     of_first_gpu = device in FIXED_NAMES  # auto or gpu
     if of_first_gpu and (reason := explain_missing_gpu()):
-        raise AccprobeError(f"--ncu needs a GPU: {reason}")
+        raise no_gpu(reason, "leave out --ncu")
 
     def query(insts: Sequence[Instruction]) -> Mapping[str, Lowering]:
         from accprobe.audit.ncu import lowerings

@@ -71,17 +71,17 @@ def sass_command(
       accprobe sass libkernels.so --arch sm_90a --fail-below 22 --unless-promoted 128
     """
     from accprobe.audit.kernels import Requirements, shortfalls
-    from accprobe.report.words import so_many
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
+    if demanded and form == "terminal":
+        click.echo("the kernels of each file follow as it is read; the last line is the verdict\n")
     kernels, reading = _read(files, _targets(arch), jobs, lambda found: _show_file(found, form, expand))
     failed = shortfalls(kernels, demanded)
     _print(kernels, reading, form)
-    if failed and form == "terminal":
-        failing = len({id(kernel) for each in failed for kernel in each.kernels})
-        click.echo(f"FAILED: {failing:,} of {so_many(len(kernels), 'kernel')} with matrix opcodes")
+    if demanded and form == "terminal":
+        click.echo(_verdict(kernels, reading, failed))
     _exit(reading, demanded, failed)
 
 
@@ -149,6 +149,16 @@ def _print(kernels: list[Kernel], reading: Reading, form: str) -> None:
     from accprobe.render.data import kernels_json
 
     write(kernels_json(kernels, reading))
+
+
+def _verdict(kernels: list[Kernel], reading: Reading, failed: list[Shortfall]) -> str:
+    from accprobe.report.words import so_many
+
+    count = f"{so_many(len(kernels), 'kernel')} with matrix opcodes"
+    if failed:
+        failing = len({id(kernel) for each in failed for kernel in each.kernels})
+        return f"FAILED: {failing:,} of {count}" if kernels else "FAILED: no kernel with matrix opcodes"
+    return f"UNDECIDED: not everything was read; {count} passed" if reading.problems else f"passed: {count}"
 
 
 def _exit(reading: Reading, demanded: Requirements, failed: list[Shortfall]) -> None:

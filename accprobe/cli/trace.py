@@ -115,8 +115,9 @@ def record_command(
     if options["kernels"] and not any(each.kernels for each in done.operations):
         print_message("no kernel names are recorded: no operation ran on a GPU")
     print_message(f"{so_many(count, 'operation')} in {output}{f'; {done.stopped}' if done.stopped else ''}")
-    if unmatched := [each for each in save if not any(matches(each, x) for x in done.operations)]:
-        names = sorted({each.module or each.packet for each in done.operations if each.name != "return"})
+    if unmatched := [each for each in save if not any(matches(each, done.operations[number]) for number in done.kept)]:
+        selectable = [x for x in done.operations if not x.name.startswith(("return", "triton."))]
+        names = sorted({each.module or each.packet for each in selectable})
         recorded = ", ".join(names[:10]) + (f" and {len(names) - 10} others" if len(names) > 10 else "")
         print_message(f"no operation matches --save {' '.join(unmatched)}: its operands are not saved; recorded: {recorded}")
     if done.kept:

@@ -98,11 +98,11 @@ def device_names(wanted: str) -> list[str]:
 
     Raises DeviceError if "all" is none, UnknownName if a GPU is named twice.
     """
-    from accprobe.build.driver import explain_missing_gpu, gpu_count
+    from accprobe.build.driver import explain_missing_gpu, gpu_count, no_gpu
 
     if wanted == "all":
         if reason := explain_missing_gpu():
-            raise DeviceError(f"no GPU found ({reason}); --device {STAND_IN} needs none")
+            raise no_gpu(reason)
         return [f"cuda:{index}" for index in range(gpu_count())]
     names = [name.strip() for name in wanted.split(",")]
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
@@ -112,7 +112,7 @@ def device_names(wanted: str) -> list[str]:
 
 def _first_gpu(name: str, of_gpus: bool) -> str:
     """Return the device that "auto" or "gpu" means on this machine. Raises DeviceError if "gpu" means none."""
-    from accprobe.build.driver import explain_missing_gpu
+    from accprobe.build.driver import explain_missing_gpu, no_gpu
     from accprobe.build.processor import explain_missing_instructions
 
     reason = explain_missing_gpu()
@@ -120,5 +120,4 @@ def _first_gpu(name: str, of_gpus: bool) -> str:
         return FIRST_GPU
     if name == "auto":
         return STAND_IN if of_gpus or explain_missing_instructions() else CPU
-    hint = "`accprobe doctor` shows what is missing, and --device sim:NAME shows published models without a GPU"
-    raise DeviceError(f"no GPU found ({reason}); {hint}")
+    raise no_gpu(reason)

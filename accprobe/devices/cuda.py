@@ -38,7 +38,7 @@ class CudaDevice(Device):
     def __init__(self, index: int = 0) -> None:
         count, reason = driver.gpus()
         if count == 0:
-            raise DeviceError(f"cuda:{index} cannot be opened: {reason}; --device sim:h100 needs no GPU")
+            raise driver.no_gpu(reason)
         if index >= count:
             known = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
             raise DeviceError(f"there is no cuda:{index}; this machine has {known}")

@@ -219,7 +219,7 @@ def explain(
 ) -> list[Explanation]:
     """Explain one or two results [M, N] of a [M, K] and b [N, K], bit patterns. specs: how operands may be read."""
     out = specs[0].out
-    work = [_OneResult(specs, a, b, one_nan(d, out), at_most, progress) for d in results]
+    work = [_OneResult(specs, a, b, d, one_nan(d, out), at_most, progress) for d in results]
     plain = [each for each in work if not each.counts or each.counts.explained <= ENOUGH]  # not clearly miscounted
     search = [PlanSearch(specs, a, b, [each.d for each in plain], at_most, progress).explanations()] if plain else []
     known = dict(zip(map(id, plain), *search, strict=True)) if plain else {}
@@ -229,11 +229,12 @@ def explain(
 
 @dataclass
 class _OneResult:
-    """One result, explained by known plans, miscounts and regions."""
+    """One result, explained by known plans, miscounts and regions. words: as recorded; d: with one pattern for all NaNs."""
 
     specs: Sequence[Spec]
     a: Bits
     b: Bits
+    words: Bits
     d: Bits
     at_most: int
     progress: Progress
@@ -250,6 +251,7 @@ class _OneResult:
         if not found or not found[0].nearly:
             found += [self._miscounted()] if self.counts else []
         best = min(found, key=_share)
+        best = replace(best, places=tuple(replace(x, got=int(self.words[x.row, x.column])) for x in best.places))
         return best if best.nearly else replace(best, unknown=self._unknown(best))
 
     def _miscounted(self) -> Explanation:
@@ -279,11 +281,11 @@ class _OneResult:
         parts, mismatches = [], found.mismatches
         for y, x in regions:
             specs = [replace(spec, m=y.stop - y.start, n=x.stop - x.start) for spec in self.specs]
-            operands = self.a[numbers[y]], self.b[x], [self.d[numbers[y], x]]
+            operands = self.a[numbers[y]], self.b[x], [self.words[numbers[y], x]]
             (part,) = explain(specs, *operands, self.at_most, self.progress)
             if part.nearly:
                 ends = int(numbers[y][0]), int(numbers[y][-1])
-                parts.append(ExplainedRegion(ends, (x.start, x.stop - 1), part))
+                parts.append(ExplainedRegion(ends, (x.start, x.stop - 1), _moved(part, numbers[y], x.start)))
                 mismatches += part.mismatches - int(differ[y, x].sum())
         places = tuple(place for place in found.places if not any(part.holds(place.row, place.column) for part in parts))
         return replace(found, mismatches=mismatches, regions=tuple(parts), places=places)
@@ -308,6 +310,17 @@ class _OneResult:
             miscounts=miscounts,
             miscounts_explain=self.counts.explained if miscounts else 0.0,
         )
+
+
+def _moved(part: Explanation, rows: Ints, column: int) -> Explanation:
+    """Return the explanation of a part with its rows and columns in the whole result. column: the first."""
+    places = tuple(replace(x, row=int(rows[x.row]), column=column + x.column) for x in part.places)
+    regions = []
+    for each in part.regions:
+        (top, bottom), (left, right) = each.rows, each.columns
+        area = (int(rows[top]), int(rows[bottom])), (column + left, column + right)
+        regions.append(ExplainedRegion(*area, _moved(each.found, rows, column)))
+    return replace(part, places=places, regions=tuple(regions))
 
 
 def _share(found: Explanation) -> float:

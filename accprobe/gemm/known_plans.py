@@ -240,8 +240,18 @@ def _chains(spec: Spec) -> Iterator[tuple[str, DotModel]]:
         arithmetic = step.root.arithmetic
         rounded = step == multiply_add(arithmetic.result, fused=False)
         if (rounded or not step.root.children) and (arithmetic.result.name == "f32" or arithmetic.result in (spec.a, spec.out)):
-            flushed = ", subnormals flushed" if step.subnormal_operands == "flushed" else ""
-            yield f"{arithmetic.result} {'multiply, then add' if rounded else 'FMA'}{flushed}", step
+            form = "multiply, then add" if rounded else "FMA"
+            operands = f" of {spec.a}" if spec.rounds_operands else ""
+            yield f"{arithmetic.result} {form}{operands}{_FLUSHED[step.subnormal_operands, step.subnormal_addend]}", step
+
+
+_FLUSHED = {
+    ("kept", "kept"): "",
+    ("kept", "flushed"): ", subnormal results flushed",
+    ("flushed", "kept"): ", subnormal operands flushed",
+    ("flushed", "flushed"): ", subnormals flushed",
+}
+"""The part of a chain's name for the subnormals of its operands and of its results."""
 
 
 class SampledPlans:

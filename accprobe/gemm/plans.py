@@ -67,6 +67,11 @@ def _known(a: Format, b: Format) -> Iterator[tuple[str, Instruction, DotModel]]:
                 yield f"{source}:{inst.name}", inst, model
 
 
+def any_known(a: Format, b: Format) -> bool:
+    """Return whether a known dense instruction multiplies these formats."""
+    return next(_known(a, b), None) is not None
+
+
 def known_steps(a: Format, b: Format, products: int) -> Iterator[tuple[str, DotModel]]:
     """Yield the distinct fused sums of this width in known instructions for these formats, with an instruction's name."""
     seen = set()

@@ -40,6 +40,10 @@ CALLS_TOGETHER = 1 << 15
 MOST_DISPUTED = 16
 
 
+ANY_NAN = "any NaN"
+"""An expected NaN, where all patterns of NaN count as equal (see `one_nan`)."""
+
+
 @dataclass(frozen=True)
 class ElementMismatch:
     """An element whose result differs from the prediction. kind: the operand distribution."""
@@ -51,14 +55,14 @@ class ElementMismatch:
     kind: str = ""
 
     def in_words(self, fmt: Format) -> str:
-        found = got_and_expected(fmt, self.got, self.expected)
+        found = got_and_expected(fmt, self.got, self.expected, got_nan="a NaN", expected_nan=ANY_NAN)
         return f"row {self.row}, column {self.column} of {self.kind} operands: {found}"
 
 
-def got_and_expected(fmt: Format, got: int, expected: int) -> str:
-    """Return "0x3f800001 (1.00000012), expected 0x3f800000 (1), 1 ulp"."""
+def got_and_expected(fmt: Format, got: int, expected: int, got_nan: str = "", expected_nan: str = "") -> str:
+    """Return "0x3f800001 (1.00000012), expected 0x3f800000 (1), 1 ulp". got_nan, expected_nan: replace the pattern of a NaN."""
     distance = "" if (far := ulps(fmt, got, expected)) is None else f", {far:,} ulp"
-    return f"{_pattern(fmt, got)}, expected {_pattern(fmt, expected)}{distance}"
+    return f"{_pattern(fmt, got, got_nan)}, expected {_pattern(fmt, expected, expected_nan)}{distance}"
 
 
 def ulps(fmt: Format, got: int, expected: int) -> int | None:
@@ -78,8 +82,14 @@ def ordered(fmt: Format, words: Bits) -> Ints:
     return np.where(words & fmt.dtype.type(fmt.sign_bit), -size, size)
 
 
-def _pattern(fmt: Format, pattern: int) -> str:
+def is_nan(fmt: Format, pattern: int) -> bool:
+    return not fmt.is_integer and bool(np.isnan(fmt.values(np.array([pattern], fmt.dtype))[0]))
+
+
+def _pattern(fmt: Format, pattern: int, nan: str = "") -> str:
     value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
+    if nan and is_nan(fmt, pattern):
+        return nan
     return f"0x{pattern:0{fmt.storage_bits // 4}x} ({value:.{fmt.digits}g})"
 
 

@@ -64,8 +64,9 @@ def check_named(name: str) -> None:
         return
     count, reason = driver.gpus()
     if not rest.isdecimal() or int(rest) >= count:
-        known = reason if count == 0 else f"this machine has cuda:0 to cuda:{count - 1}"
-        raise DeviceError(f"there is no {name}: {known}")
+        if count == 0:
+            raise driver.no_gpu(reason)
+        raise DeviceError(f"there is no {name}: this machine has cuda:0 to cuda:{count - 1}")
 
 
 def _simulated_chip(name: str) -> str | None:

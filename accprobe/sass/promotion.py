@@ -173,7 +173,7 @@ class _Sums:
         elif action == "add":
             value = _sum(read)
         elif action == "copy":
-            value = reduce(_join, read)
+            value = reduce(_join, read or [None])  # a source is missing in damaged text
         elif action == "scale":
             known: list[Partial | None] = [each for each in read if each]
             value = reduce(_join, known) if known else None

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from accprobe.errors import RecordingError, ToolMissing, unreadable
+from accprobe.errors import RecordingError, ToolMissing, plain_line, unreadable
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.records import (
     MOST_LINE,
@@ -112,8 +112,7 @@ def _lines(path: Path) -> Iterator[str]:
         while line := file.readline(MOST_LINE + 1):
             if len(line) > MOST_LINE:
                 raise RecordingError(f"{path} has a line of more than {MOST_LINE:,} bytes: it is not a log of operations")
-            text = line.decode("utf-8", "replace").rstrip()
-            yield "".join(x if x.isprintable() else "�" for x in text)
+            yield plain_line(line.decode("utf-8", "replace").rstrip())
 
 
 def _titan(path: Path, lines: Iterator[str]) -> RecordedTrace:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from accprobe.errors import RecordingError, unreadable
+from accprobe.errors import RecordingError, plain_line, unreadable
 
 FORMAT, VERSION = "accprobe trace", 1
 
@@ -39,11 +39,7 @@ Json = dict[str, Any]
 NO_FLAGS: Mapping[str, Any] = {}
 
 
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(x if x.isprintable() else "�" for x in text)
-
-
-_Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_printable)]
+_Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(plain_line)]
 _Size = Annotated[int, Field(strict=True, ge=0, le=MOST_SIZE)]
 _Sizes = Annotated[tuple[_Size, ...], Field(max_length=MOST_DIMENSIONS)]
 _Texts = Annotated[tuple[_Text, ...], Field(max_length=MOST_VALUES)]
@@ -144,9 +140,13 @@ class TraceWriter:
 
     def _open(self) -> TextIO:
         path = self._folder / OPERATION_FILE
-        for earlier in (path, self._folder / OPERAND_FILE):
-            if earlier.exists():
-                earlier.replace(earlier.with_name(f"{earlier.name}~"))
+        both = path, self._folder / OPERAND_FILE
+        if any(earlier.exists() for earlier in both):
+            for earlier in both:  # a backup of only one of them may be of another recording
+                kept = earlier.with_name(f"{earlier.name}~")
+                kept.unlink(missing_ok=True)
+                if earlier.exists():
+                    earlier.replace(kept)
         file = path.open("w", encoding="utf-8")
         file.write(json.dumps(self._header) + "\n")
         return file

@@ -74,6 +74,28 @@ def test_a_nan_operand_enters_no_distance(folder: Path) -> None:
     assert int(found[1].replace(",", "")) < 1 << 16
 
 
+def test_where_a_nan_is_expected_any_nan_is(folder: Path) -> None:
+    a, b = operands(CHAIN, 1)
+    a.view(np.uint8)[2, 3] = 0x7F
+    d = CHAIN(a, b)
+    d[2, 1] = 1
+    np.save(folder / "a.npy", a)
+    np.save(folder / "d.npy", d)
+    assert "row 2, column 1: 0x3f800000 (1), expected any NaN" in explain("d.npy").stdout
+    (result,) = json.loads(explain("d.npy", "--format", "json").stdout)["results"]
+    assert result["unexplained"] == [{"row": 2, "column": 1, "got": "0x3f800000", "expected": "any NaN"}]
+
+
+def test_operands_of_unlike_types_are_refused(folder: Path) -> None:
+    torch.save(torch.zeros(8, 128, dtype=torch.bfloat16), folder / "a.pt")
+    np.save(folder / "f32.npy", np.zeros((128, 16), np.float32))
+    result = explain("chain.npy", a="a.pt", b="f32.npy", dtype=None)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "accprobe: A has the type bf16 and B f32, and no known instruction multiplies these: give both in one type\n"
+    )
+
+
 def test_a_result_without_a_product_differs(folder: Path) -> None:
     a, b = operands(CHAIN, 1)
     kept = a.copy()

@@ -86,7 +86,7 @@ def test_the_schema_is_the_published_one() -> None:
 def test_without_a_gpu_it_says_so() -> None:
     result = invoke("health")
     assert result.exit_code == 2
-    assert re.match(r"accprobe: no GPU found \(.*\); --device sim:h100 needs none\n$", result.stderr)
+    assert re.match(r"accprobe: no GPU found \(.*\); .*--device sim:NAME .*\n$", result.stderr)
 
 
 def test_a_unit_that_compared_nothing_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.build.driver.explain_missing_gpu", lambda: "there is no NVIDIA driver")
+    monkeypatch.setattr("accprobe.build.driver.gpus", lambda: (0, "there is no NVIDIA driver"))
     monkeypatch.setattr("accprobe.build.processor.explain_missing_instructions", lambda: "Old has no avx512_vnni")
 
 
@@ -179,13 +179,16 @@ def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("command", [["run"], ["verify", "h200"], ["sweep"]], ids=lambda words: words[0])
-def test_gpu_means_a_gpu(command: list[str]) -> None:
-    result = invoke(*command, "--device", "gpu")
+@pytest.mark.parametrize(
+    "command",
+    ["run --device gpu", "verify h200 --device gpu", "sweep --device cuda:0", "health", "health --device cuda:0", "function"],
+)
+def test_a_missing_gpu_is_named_alike(command: str) -> None:
+    result = invoke(*command.split())
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "accprobe: no GPU found (there is no NVIDIA driver); `accprobe doctor` shows what is missing, and"
-        " --device sim:NAME shows published models without a GPU\n"
+    without = "a CALLABLE such as numpy:exp needs none" if command == "function" else "--device sim:NAME "
+    assert result.stderr.startswith(
+        f"accprobe: no GPU found (there is no NVIDIA driver); `accprobe doctor` shows what is missing; {without}"
     )
 
 

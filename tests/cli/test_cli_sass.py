@@ -196,3 +196,13 @@ def test_required_where_there_is_no_kernel() -> None:
     empty = compiler.compile_source('extern "C" __global__ void k() {}', "sm_80", "k")
     status, _, told = sass(str(empty.path), "--require", "HMMA")
     assert (status, told) == (1, "accprobe: no kernel has a matrix opcode, and HMMA is required\n")
+
+
+@pytest.mark.parametrize(("problems", "verdict"), [([], "passed: 0 kernels"), (["x is damaged"], "UNDECIDED: not everything")])
+def test_the_first_line_says_where_the_verdict_is(problems: list[str], verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kernels.Reading(problems=problems)
+    monkeypatch.setattr("accprobe.cli.sass._read", lambda *_: ([], found))
+    status, lines, _ = sass("x.cubin", "--forbid", "HMMA")
+    assert status == (2 if problems else 0)
+    assert "the last line is the verdict" in lines[0]
+    assert lines[-1].startswith(verdict)

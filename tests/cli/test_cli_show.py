@@ -48,6 +48,8 @@ def test_json_is_the_report_again(path: Path) -> None:
         (("-o", "x.html"), "<!doctype html>"),
         (("-o", "x.md"), "## "),
         (("-o", "x"), '{\n "schema"'),
+        (("-o", "x", "--format", "markdown"), "## "),
+        (("-o", "x.2026", "--format", "html"), "<!doctype html>"),
     ],
 )
 def test_the_file_is_in_the_format_that_its_name_has(
@@ -55,7 +57,7 @@ def test_the_file_is_in_the_format_that_its_name_has(
 ) -> None:
     monkeypatch.chdir(path.parent)
     result = show(str(path), *options)
-    assert (result.exit_code, result.stdout) == (0, show(str(path)).stdout)
+    assert (result.exit_code, result.stdout) == (0, show(str(path), *options[2:]).stdout)
     assert Path(options[1]).read_text().startswith(begins)
 
 

@@ -42,7 +42,6 @@ REFUSED = [
     ("health --patience 9", "--patience has no effect without --ray"),
     ("health --device auto", "'auto' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between"),
     ("health --device sim:h100,", "'' is not a GPU; "),
-    ("health --device cuda:99", "there is no cuda:99: "),
     ("budget", "Missing argument 'NAME...'."),
     ("budget HMMA --dtype s8", "HMMA has no operands of s8; it has f16, bf16, tf32"),
     ("budget XGMMA", "accprobe has no model of 'XGMMA'; did you mean QGMMA, IGMMA or HGMMA?"),

@@ -9,6 +9,7 @@ from product_rows import TAIL, dropped, product_data, product_model, product_rep
 from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
+from accprobe.model.notation import product_json
 from accprobe.report.products import ProductRow
 
 Row = dict[str, Any]
@@ -78,6 +79,28 @@ def test_region_that_differs_is_named() -> None:
     (difference,) = pair(two_regions(), other).differences
     assert difference.title == "effective bits at rows 12-15, columns 0-7"
     assert (difference.a, difference.b) == ("13", "20")
+
+
+OF_F32 = product_model(a="f32", of=step(1, 23, None))
+COMPOSITE = {"finish": "S", "function": "exp in f32"}
+OUTER: dict[str, tuple[Row, Row]] = {
+    "epilogue": ({"findings": {"epilogue": {"value": "D + bias", "bound": "exact"}}}, {}),
+    "factor": ({"factor_exponent": -4}, {}),
+    "result": ({"composite": COMPOSITE}, {"composite": COMPOSITE | {"finish": "2S"}}),
+    "functions": ({"composite": COMPOSITE}, {"composite": COMPOSITE | {"function": "exp2 in f32"}}),
+    "moments": ({"composite": COMPOSITE}, {"composite": COMPOSITE | {"moments": "Welford"}}),
+    "eps": ({"composite": COMPOSITE}, {"composite": COMPOSITE | {"eps": 1e-5}}),
+    "rows": (
+        {"composite": COMPOSITE},
+        {"composite": COMPOSITE | {"rows": {"finish": "T", "order": "a chain", "model": product_json(OF_F32)}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("field", OUTER)
+def test_steps_around_the_sum_are_compared(field: str) -> None:
+    a, b = (product_data(OF_F32, **changes) for changes in OUTER[field])
+    assert [each.field for each in pair(a, b).changes] == [field]
 
 
 def test_plan_that_one_side_does_not_know_is_undecided() -> None:

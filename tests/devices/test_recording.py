@@ -17,13 +17,14 @@ from fakes import DENSE, SPARSE, WIDE, FakeDevice, Measured
 from replaying import content
 
 from accprobe.devices import Device, open_device, recording
-from accprobe.devices.recording import Recording, ReplayDevice
+from accprobe.devices.recording import RecordedDevice, Recording, ReplayDevice
 from accprobe.devices.simulated import SimulatedDevice, simulated_device
 from accprobe.errors import NotRecorded, RecordingError
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.report.report import Report
 from accprobe.survey import run as survey_run
@@ -117,6 +118,20 @@ def test_faults_are_replayed_too(tmp_path: Path) -> None:
     assert 0 < row.verification.mismatches < row.verification.compared
     assert row.verification.counterexample is not None
     assert content(replayed(path)) == content(first)
+
+
+def test_a_query_that_is_sent_again_gets_its_results_in_turn(tmp_path: Path) -> None:
+    inst = parse(DENSE)
+    request = draw("uniform", inst, np.random.default_rng(0), 4)
+    device = RecordedDevice(FakeDevice(spoil=lambda _, d: d + d.dtype.type(next(added))))
+    added = iter([0, 0, 1, 1, 2])
+    found = [device.dot(inst, request).tolist() for _ in range(5)]
+    made = Recording.of(device, "")
+    made.announce(device, [inst], {inst.name: inst.name})
+    made.add({inst.name: None}, device.take())
+    made.save(tmp_path / "r.npz")
+    replay = ReplayDevice(tmp_path / "r.npz")
+    assert [replay.dot(inst, request).tolist() for _ in range(5)] == found
 
 
 def test_what_the_device_cannot_measure_is_kept(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from planted_products import Planted
 from planted_sums import Array
 
 from accprobe.evaluate.product import product
+from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.explain import explain
 from accprobe.gemm.known_plans import Explanation, KnownPlan, SampledPlans, sizes, steps_to_try
 from accprobe.isa.formats import FORMATS, Bits
@@ -188,6 +189,23 @@ def test_nan_is_nan_whatever_its_pattern() -> None:
     d[0] = 0xFFC00000
     (found,) = explain([spec], a, b, [d])
     assert not found.mismatches
+
+
+def test_unexplained_elements_have_the_recorded_words_and_their_place_in_the_whole_result() -> None:
+    plan = replace(SMALL_FP8, m=32, n=48)
+    a, b, (d, promoted) = asked(plan, replace(plan, promote_every=128))
+    d[16:, 32:] = promoted[16:, 32:]
+    d[3, 5] = d[20, 40] = 0xFFC00001
+    (found,) = explain([spec_of(plan)], a, b, [d])
+    places = [*found.places, *(place for part in found.regions for place in part.found.places)]
+    assert [(x.row, x.column, x.got) for x in places] == [(3, 5, 0xFFC00001), (20, 40, 0xFFC00001)]
+
+
+@pytest.mark.parametrize("names", [("f32", "tf32"), ("bf16",), ("e4m3",), ("f64",)])
+def test_plans_with_other_arithmetic_have_other_findings(names: tuple[str, ...]) -> None:
+    specs = [Spec(16, 16, 64, FORMATS[name], FORMATS[name], FORMATS["f32"]) for name in names]
+    plans = [KnownPlan(step, 64) for step in steps_to_try(specs)]
+    assert len({str(plan.findings) for plan in plans}) == len({plan.model() for plan in plans})
 
 
 def test_plans_are_evaluated_as_their_models() -> None:

@@ -200,6 +200,10 @@ def test_half_accumulators_are_widened_before_they_are_added() -> None:
     assert (chain.verdict, chain.most, chain.by) == ("promoted", 1, "FADD")
 
 
+def test_copy_without_a_source_loses_the_sum() -> None:
+    assert [(c.verdict, c.most) for c in chains(text(FIRST, "@P0 SEL R24", "EXIT"))] == [("whole", 1)]
+
+
 def test_integers_have_no_chains() -> None:
     assert chains(text("IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", "EXIT")) == ()
 

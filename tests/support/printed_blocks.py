@@ -16,6 +16,8 @@ from block_forms import COLUMNS, ROOT, fenced, printed
 from compiled import triton_dot
 
 from accprobe.cli import main
+from accprobe.isa.architectures import PROCESSORS
+from accprobe.report.published import measured_counts
 
 
 def triton_cache() -> str:
@@ -28,6 +30,14 @@ def triton_cache() -> str:
             (folder / "gemm.cubin").write_bytes(triton_dot(90, warps, imprecise, loop=True)["cubin"])
         lines = printed("sass", "cache", "--jobs", "1")
     return fenced(lines)
+
+
+def never_ran() -> str:
+    """Return the generations of GPUs without a measured instruction, in a sentence."""
+    counts = [one for one in measured_counts() if one.target not in PROCESSORS]
+    ran = {one.generation for one in counts if one.measured}
+    *others, last = dict.fromkeys(one.generation for one in counts if one.generation not in ran)
+    return f"accprobe has never run on {', '.join(others)} or {last} GPUs.\n"
 
 
 def rooms() -> str:

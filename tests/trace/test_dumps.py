@@ -56,6 +56,16 @@ def sglang(folder: Path, values: dict[str, Any], **tags: Any) -> Path:
     return folder
 
 
+def test_calls_without_results_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "debug.log"
+    lines = (
+        "  aten::relu(t: f32[2])  ->  t: f32[2]  # {'input_hash': (('1a',), {}), 'hash': '2b'}",
+        "  aten::record_stream(t: f32[2])  ->  None  # {'input_hash': (('2b',), {}), 'hash': None}",
+    )
+    path.write_text("\n".join(lines))
+    assert [x.name for x in read_any(path).operations] == ["aten.relu"]
+
+
 def test_torchtitan_logs_name_the_first_difference(tmp_path: Path) -> None:
     found = compare_folders(titan(tmp_path / "a.log"), titan(tmp_path / "b.log", "3.125001e+01"))
     assert [(x.module, x.operation, x.cause.text) for x in found.origins] == [("layers.0", "silu", CAUSE)]

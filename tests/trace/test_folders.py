@@ -221,6 +221,18 @@ def test_an_operation_of_one_side_is_not_called_compiled_code(line: str, cause: 
     assert not first.cause.verified
 
 
+def test_operands_that_nothing_matches_are_announced(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import torch\ntorch.nn.Linear(8, 4)(torch.ones(2, 8))\n")
+    words = ["trace", "record", "-o", str(tmp_path / "t"), "--save", "aten.mm", "--save", "aten.addmm", str(tmp_path / "s.py")]
+    result = invoke(*words)
+    assert result.exit_code == 0
+    assert "no operation matches --save aten.mm:" in result.stderr
+    assert "operands of 1 operation saved" in result.stderr
+    count = len(read_trace(tmp_path / "t").operations)
+    result = invoke(*words[:4], "--save", str(count - 1), words[-1])
+    assert f"no operation matches --save {count - 1}:" in result.stderr  # it is the last, "return", which has no operands
+
+
 @pytest.mark.parametrize("name", ["aten.from_file.default", "aten.set_.source_Tensor", "aten.__class__.default", "os.system"])
 def test_only_functions_of_tensors_are_called_from_a_folder(name: str, tmp_path: Path) -> None:
     for folder in "ab":
@@ -241,12 +253,14 @@ def test_an_earlier_trace_is_kept_beside_a_new_one(tmp_path: Path) -> None:
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert {name: after[name] for name in before} == before
     assert after.keys() == {*before, "trace.jsonl"}
+    recorded(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.jsonl", "trace.jsonl~"}  # no operands of the first one
 
 
 def test_text_of_a_trace_cannot_control_a_terminal(tmp_path: Path) -> None:
     path = recorded(tmp_path) / "trace.jsonl"
     path.write_text(path.read_text().replace("aten.mm.default", "aten.mm\\u001b[2J"))
-    assert read_trace(tmp_path).operations[0].name == "aten.mm�[2J"
+    assert read_trace(tmp_path).operations[0].name == "aten.mm␛[2J"
 
 
 def test_a_script_without_torch_leaves_the_earlier_trace(tmp_path: Path) -> None:

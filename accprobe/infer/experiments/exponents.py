@@ -133,7 +133,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         note = "no floor explains the smallest sums"
         return draft, {"min_exponent": Finding(None, "undetermined", note=note, evidence=evidence)}
     most = next((level for level in range(min(lowest) + f, max(lowest) + f + 1) if not explains(level + 1)), None)
-    note = "no input reaches below it: smaller bits are not made, or do not show in the result"
+    note = "not observable: no operands produce smaller bits, or the result does not show them"
     possible = ("none", f"at most {most}") if most is not None else ("none", "any")
     evidence = bench.exchanges(operands, d, range(min(2, len(d))))
     return draft, {"min_exponent": Finding(None, "undetermined", possible, note, evidence)}
