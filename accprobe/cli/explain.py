@@ -114,10 +114,10 @@ def _json(names: list[str], found: list[Explanation], out: Format) -> dict[str, 
 
 
 def _explanation(found: Explanation, out: Format) -> dict[str, Any]:
-    from accprobe.gemm.verification import ANY_NAN, is_nan
+    from accprobe.gemm.verification import EXPECTED_NAN, is_nan_pattern
 
     def expected(pattern: int) -> str:
-        return ANY_NAN if is_nan(out, pattern) else hex(pattern)
+        return EXPECTED_NAN if is_nan_pattern(out, pattern) else hex(pattern)
 
     return {
         "words": found.words,

@@ -40,7 +40,7 @@ CALLS_TOGETHER = 1 << 15
 MOST_DISPUTED = 16
 
 
-ANY_NAN = "any NaN"
+EXPECTED_NAN = "any NaN"
 """An expected NaN, where all patterns of NaN count as equal (see `one_nan`)."""
 
 
@@ -55,7 +55,7 @@ class ElementMismatch:
     kind: str = ""
 
     def in_words(self, fmt: Format) -> str:
-        found = got_and_expected(fmt, self.got, self.expected, got_nan="a NaN", expected_nan=ANY_NAN)
+        found = got_and_expected(fmt, self.got, self.expected, got_nan="a NaN", expected_nan=EXPECTED_NAN)
         return f"row {self.row}, column {self.column} of {self.kind} operands: {found}"
 
 
@@ -82,13 +82,13 @@ def ordered(fmt: Format, words: Bits) -> Ints:
     return np.where(words & fmt.dtype.type(fmt.sign_bit), -size, size)
 
 
-def is_nan(fmt: Format, pattern: int) -> bool:
+def is_nan_pattern(fmt: Format, pattern: int) -> bool:
     return not fmt.is_integer and bool(np.isnan(fmt.values(np.array([pattern], fmt.dtype))[0]))
 
 
 def _pattern(fmt: Format, pattern: int, nan: str = "") -> str:
     value = float(fmt.values(np.array([pattern], fmt.dtype))[0])
-    if nan and is_nan(fmt, pattern):
+    if nan and is_nan_pattern(fmt, pattern):
         return nan
     return f"0x{pattern:0{fmt.storage_bits // 4}x} ({value:.{fmt.digits}g})"
 

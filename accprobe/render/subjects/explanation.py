@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accprobe.gemm.known_plans import Candidate, Explanation, differences, differing_plans
-from accprobe.gemm.verification import ANY_NAN, ElementMismatch, got_and_expected, is_nan
+from accprobe.gemm.verification import EXPECTED_NAN, ElementMismatch, got_and_expected, is_nan_pattern
 from accprobe.isa.formats import Format
 from accprobe.model.fields import title
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid, paragraphs
@@ -60,7 +60,7 @@ def _remarks(found: Explanation, plan: Candidate, out: Format) -> Iterator[Said]
         yield "plans with another arithmetic may match too: the search ends at the first that explains the results"
     if found.mismatches:
         yield from (_place(place, out) for place in found.places)
-        nan = all(is_nan(out, x.got) for x in found.places)
+        nan = all(is_nan_pattern(out, x.got) for x in found.places)
         yield f"possible causes: {'a NaN in A or B, ' if nan else ''}other operands, another program, faulty hardware"
 
 
@@ -110,7 +110,9 @@ def _differing(plan: Candidate, beside: Candidate) -> str:
 
 
 def _place(place: ElementMismatch, out: Format) -> str:
-    return f"row {place.row}, column {place.column}: {got_and_expected(out, place.got, place.expected, expected_nan=ANY_NAN)}"
+    return (
+        f"row {place.row}, column {place.column}: {got_and_expected(out, place.got, place.expected, expected_nan=EXPECTED_NAN)}"
+    )
 
 
 def _of_two(found: Sequence[Explanation]) -> Iterator[str]:
