@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from accprobe.emulate import predict
     from accprobe.errors import AccprobeError
     from accprobe.infer.characterise import characterise
-    from accprobe.infer.findings import Finding
     from accprobe.isa.instructions import Instruction, catalog, parse
     from accprobe.model.tree import DotModel, FusedSum
     from accprobe.operands.request import Request
+    from accprobe.records.findings import Finding
     from accprobe.report.report import Report
 
 __version__ = "0.1.0"
@@ -51,9 +51,9 @@ __all__ = [
 
 _HOMES = {
     "AccprobeError": "errors",
-    "Device": "devices.protocol",
+    "Device": "operands.protocol",
     "DotModel": "model.tree",
-    "Finding": "infer.findings",
+    "Finding": "records.findings",
     "FusedSum": "model.tree",
     "Instruction": "isa.instructions",
     "Report": "report.report",

@@ -21,22 +21,22 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.callables.arrays import is_tensor, library_of
+from accprobe.callables.operands import scale_words
+from accprobe.callables.spec import Spec
 from accprobe.composites.steps import compute_composite
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.evaluate.any_order import on_cpu
 from accprobe.evaluate.product import ScaleWords, product
 from accprobe.function.records import function_words
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.arrays import is_tensor, library_of
 from accprobe.gemm.epilogue import recorded_way, with_addend
-from accprobe.gemm.operands import scale_words
 from accprobe.gemm.verification import evaluator_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained
-from accprobe.report.functions import FunctionRow
+from accprobe.records.functions import FunctionRow
+from accprobe.records.products import ProductRow
 from accprobe.report.names import EXAMPLE, named_claims, named_model, split_row
-from accprobe.report.products import ProductRow
 
 # Products that an error lists.
 ROWS_LISTED = 4

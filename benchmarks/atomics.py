@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+from accprobe.callables.opening import ProductRequest, open_callable
+from accprobe.callables.spec import parse_shape
 from accprobe.cli.product_run import usual_elements
-from accprobe.gemm.blackbox import parse_shape
-from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.gemm.verification import evaluator_of

@@ -26,7 +26,7 @@ from accprobe.function import records
 from accprobe.function.measure import FunctionRequest, measure
 from accprobe.function.subjects import CallableSubject
 from accprobe.isa.formats import FORMATS, Bits
-from accprobe.report.functions import FunctionRow, TableModelRecord
+from accprobe.records.functions import FunctionRow, TableModelRecord
 from accprobe.report.report import Report
 
 WORDS, OF_NUMPY = 1 << 22, 1 << 20

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from accprobe.errors import UnknownName
-from accprobe.isa import architectures
+from accprobe.isa import architectures, opcodes
 from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.opcodes import Kind
 from accprobe.model import published
 from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.records.rows import Row
 from accprobe.report.published import recorded_of
-from accprobe.report.rows import Row
-from accprobe.sass import opcodes
-from accprobe.sass.opcodes import Kind
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from typing import Literal, NamedTuple
 
 from accprobe.audit.accumulators import Accumulator, accumulator
 from accprobe.errors import AccprobeError, ToolFailed, UnknownName, nearest
-from accprobe.sass import binaries, opcodes, reading
+from accprobe.isa import opcodes
+from accprobe.isa.opcodes import is_matrix, parse, stem
+from accprobe.sass import binaries, reading
 from accprobe.sass.binaries import DeviceCode, Piece
-from accprobe.sass.opcodes import is_matrix, parse, stem
 from accprobe.sass.promotion import Chain, chains
 from accprobe.sass.reading import CONVERSIONS, Function
 

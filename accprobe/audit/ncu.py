@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from accprobe.build import probes, toolchain
+from accprobe.build.lowerings import Lowering
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing
 from accprobe.isa.instructions import Instruction
-from accprobe.sass.lowering import Lowering
-from accprobe.sass.opcodes import MATRIX
+from accprobe.isa.opcodes import MATRIX
 from accprobe.sass.reading import read_line
 
 EXECUTED, THREADS = "inst_executed", "thread_inst_executed_true"

@@ -13,8 +13,8 @@ from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import Chain, Merged, Node, ProductModel, Scales, addition, in_chunks
 from accprobe.model.tree import DotModel
+from accprobe.records.products import ProductRow
 from accprobe.report.names import named_claims, named_model, split_row
-from accprobe.report.products import ProductRow
 
 
 @dataclass(frozen=True)

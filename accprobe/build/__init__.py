@@ -1,1 +1,1 @@
-"""Source to cubin: probes, the compiler, its cache on disk, the toolchain and the driver."""
+"""Source to cubin: probes, the compiler, its cache on disk, the toolchain, the driver, and recorded SASS."""

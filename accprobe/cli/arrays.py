@@ -15,9 +15,9 @@ from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from accprobe.budget.data import DATA_KINDS, Data, OwnData
+from accprobe.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.errors import AccprobeError, UnknownName, nearest, unreadable
 from accprobe.evaluate.product import Singles
-from accprobe.gemm.callables.arrays import TorchArrays, format_of_numpy
 from accprobe.isa.formats import Bits, Format
 from accprobe.operands.safetensors import Tensors, read_tensors
 

@@ -17,7 +17,7 @@ from accprobe.errors import AccprobeError
 from accprobe.render.progress import PERCENT, progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.gemm.blackbox import Spec
+    from accprobe.callables.spec import Spec
     from accprobe.gemm.known_plans import Explanation
     from accprobe.isa.formats import Bits, Format
 
@@ -87,7 +87,7 @@ def explain_command(
 
 def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Spec]:
     """Return the ways to read the operands: some units read f32 as tf32."""
-    from accprobe.gemm.blackbox import Spec
+    from accprobe.callables.spec import Spec
     from accprobe.gemm.plans import any_known
     from accprobe.isa.formats import FORMATS
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from accprobe.function.quantisers import ScaleLayout
     from accprobe.function.units import ScalarUnit
     from accprobe.function.versus import ResultDifference
+    from accprobe.records.claims import Status
+    from accprobe.records.functions import FunctionRow
     from accprobe.render.document import Element
     from accprobe.render.progress import Show
-    from accprobe.report.claims import Status
-    from accprobe.report.functions import FunctionRow
     from accprobe.report.report import Report
 
 
@@ -191,7 +191,7 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> Fun
 
 def _without_results(unit: ScalarUnit | ArithmeticUnit, status: Status, reason: str) -> FunctionRow:
     from accprobe.function.units import ScalarUnit
-    from accprobe.report.functions import FunctionRow
+    from accprobe.records.functions import FunctionRow
 
     operand, result = (unit.operand, unit.result) if isinstance(unit, ScalarUnit) else (unit.fmt, unit.fmt)
     return FunctionRow(name=unit.name, operand=operand.name, result=result.name, status=status, reason=reason)
@@ -208,7 +208,7 @@ def _callables(
 ) -> None:
     """Measure one or two functions, or quantisers where there is a layout of scales, and compare them."""
     from accprobe.function import measure, quantisers, subjects, versus
-    from accprobe.gemm.callables.machine import empty_report
+    from accprobe.gemm.machine import empty_report
     from accprobe.render.document import paragraphs
     from accprobe.render.progress import PERCENT
     from accprobe.render.subjects.functions import function_blocks

@@ -16,7 +16,7 @@ from accprobe.errors import AccprobeError, DeviceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from accprobe.gemm.callables.builtin import Builtin
+    from accprobe.callables.builtin import Builtin
     from accprobe.render.document import Element
     from accprobe.render.progress import Show
 
@@ -151,9 +151,9 @@ def _settings(
     arrays: str | None,
 ) -> list[ProductSetting]:
     """Return each callable, shape and combination of options once; a second callable is given the options that it takes."""
-    from accprobe.gemm.blackbox import parse_shape
-    from accprobe.gemm.callables.opening import DEFAULT_SHAPE, ProductRequest, UserFunction, find_callable
-    from accprobe.gemm.callables.options import parse_options
+    from accprobe.callables.opening import DEFAULT_SHAPE, ProductRequest, UserFunction, find_callable
+    from accprobe.callables.options import parse_options
+    from accprobe.callables.spec import parse_shape
     from accprobe.isa import formats
 
     of_a, _, of_b = (dtype or "").partition(":")
@@ -188,7 +188,7 @@ def swept_sizes(of: str, text: str | None, versus: str | None) -> tuple[int, ...
 
 
 def _list() -> None:
-    from accprobe.gemm.callables.builtin import BUILTIN
+    from accprobe.callables.builtin import BUILTIN
 
     yours = (
         "FILE.py:FUNCTION, package.module:FUNCTION",

@@ -15,13 +15,13 @@ from accprobe.render.progress import PERCENT, Show
 
 if TYPE_CHECKING:
     from accprobe.budget.data import OwnData
-    from accprobe.gemm.blackbox import Spec
-    from accprobe.gemm.callables.epilogues import Epilogue
-    from accprobe.gemm.callables.opening import Opened, ProductRequest
+    from accprobe.callables.epilogues import Epilogue
+    from accprobe.callables.opening import Opened, ProductRequest
+    from accprobe.callables.operands import DrawOwn
+    from accprobe.callables.spec import Spec
     from accprobe.gemm.findings import ProductOutcome
-    from accprobe.gemm.operands import DrawOwn
     from accprobe.isa.formats import Bits
-    from accprobe.report.products import KernelRecord, ProductRow
+    from accprobe.records.products import KernelRecord, ProductRow
     from accprobe.report.report import Report
 
 ELEMENTS, CALLS = {"cpu": 1 << 18, "cuda": 1 << 22}, {"cpu": 1 << 12, "cuda": 1 << 12}
@@ -58,7 +58,7 @@ class Measurement:
 
     @cached_property
     def libraries(self) -> dict[str, str]:
-        from accprobe.gemm.callables.machine import library_versions
+        from accprobe.gemm.machine import library_versions
 
         return library_versions(self.opened.adapter.library)
 
@@ -144,10 +144,10 @@ class ProductRun:
 
     def open(self, setting: ProductSetting) -> Opened:
         """Open and check the callable. Raises AccprobeError, also where it runs on another device than those before."""
+        from accprobe.callables.opening import open_callable
         from accprobe.composites.adapter import open_composite
         from accprobe.composites.steps import COMPOSITES
-        from accprobe.gemm.callables.machine import empty_report
-        from accprobe.gemm.callables.opening import open_callable
+        from accprobe.gemm.machine import empty_report
 
         request = setting.request.completed(self.first) if self.first else setting.request
         if request.reduced and setting.callable in COMPOSITES:
@@ -195,9 +195,9 @@ class ProductRun:
         """Measure a product and return its row."""
         from accprobe.composites.adapter import CompositeAdapter
         from accprobe.composites.search import characterise_composite
-        from accprobe.gemm.callables.machine import kernels_of
         from accprobe.gemm.characterise import characterise
         from accprobe.gemm.epilogue import infer_epilogue
+        from accprobe.gemm.machine import kernels_of
         from accprobe.gemm.verification import evaluator_of
 
         opened = self.open(setting)
@@ -254,7 +254,7 @@ class ProductRun:
 
     def sweep_rows(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
         """Yield a row for each class of M, measured at the largest M of the class."""
-        from accprobe.gemm.callables.reductions import RowsOfX
+        from accprobe.callables.reductions import RowsOfX
         from accprobe.gemm.checks.regions import same_rows
 
         reduced = setting.request.reduced is not None
@@ -315,7 +315,7 @@ def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> N
 
 def device_in_words(opened: Opened) -> str:
     """Return "NVIDIA H200", or "the CPU, AMD EPYC 9654"."""
-    from accprobe.gemm.callables.machine import device_record
+    from accprobe.gemm.machine import device_record
 
     library = opened.adapter.library
     name = device_record(library).name

@@ -97,9 +97,9 @@ def reduce_command(
       accprobe reduce torch:sum --shape 64x4096 --sweep rows=1,8,64
       accprobe reduce torch.distributed:all_reduce --ranks 4 --shape 4096 --dtype bf16
     """
-    from accprobe.gemm.callables.opening import ProductRequest
-    from accprobe.gemm.callables.options import parse_options
-    from accprobe.gemm.callables.reductions import COLLECTIVES, check_ranks
+    from accprobe.callables.opening import ProductRequest
+    from accprobe.callables.options import parse_options
+    from accprobe.callables.reductions import COLLECTIVES, check_ranks
     from accprobe.isa import formats
 
     callables = [callable_, *([versus] if versus else [])]

@@ -14,10 +14,10 @@ from accprobe.cli.reports import OnReport, measure_report, report_options
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
+    from accprobe.build.lowerings import Lowering
     from accprobe.isa.instructions import Instruction
     from accprobe.render.document import Element
     from accprobe.report.report import Report
-    from accprobe.sass.lowering import Lowering
     from accprobe.survey.run import Profiler
 
 

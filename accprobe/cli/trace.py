@@ -177,7 +177,7 @@ def _dtype(text: str) -> Any:
 
 def _flag(text: str) -> tuple[str, tuple[Any, Any]]:
     """Return the name and the values of "NAME=A,B"."""
-    from accprobe.gemm.callables.options import parse_value
+    from accprobe.callables.options import parse_value
 
     name, equals, values = text.partition("=")
     if not equals:

@@ -19,9 +19,9 @@ from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.devices.protocol import Device
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
+    from accprobe.operands.protocol import Device
     from accprobe.render.subjects.instruction import Verified
 
 
@@ -116,8 +116,8 @@ def _verify_each(
     request: VerifyRequest, device: Device, chosen: Mapping[Instruction, DotModel], rows: list[Verified], so_far: _Comparison
 ) -> None:
     """Verify the model of each instruction, add a row for it, and count in `so_far`."""
-    from accprobe.devices.protocol import InstructionSubject
     from accprobe.evaluate.evaluator import evaluate
+    from accprobe.operands.protocol import InstructionSubject
     from accprobe.render.subjects.instruction import Verified
     from accprobe.verify.bulk import verify_in_bulk
     from accprobe.verify.coverage import cover

@@ -15,8 +15,8 @@ from accprobe.compare.pairs import COMPARED_FIELDS, By, Pair, nearest_shape, off
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa import architectures
 from accprobe.model.fields import IMPORTANCE, title
+from accprobe.records.rows import Row
 from accprobe.report.report import AnyClaim, Report
-from accprobe.report.rows import Row
 from accprobe.report.words import so_many, value
 
 

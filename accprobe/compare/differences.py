@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from accprobe.infer.findings import Finding
 from accprobe.model.fields import FEATURES, parsed, title
 from accprobe.model.record import Numbers, Value
-from accprobe.report.rows import Row
+from accprobe.records.findings import Finding
+from accprobe.records.rows import Row
 
 Word = str
 Verdict = Literal["changed", "only in A", "only in B", "undecided", "same"]

@@ -20,15 +20,15 @@ from accprobe.compare.differences import (
     meaning,
     overall,
 )
-from accprobe.infer.findings import Bound
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES, finding_names, parsed
 from accprobe.model.product import ProductModel, same_additions
-from accprobe.report.claims import Part
-from accprobe.report.products import ProductRow
+from accprobe.records.claims import Part
+from accprobe.records.findings import Bound
+from accprobe.records.products import ProductRow
+from accprobe.records.rows import Row
 from accprobe.report.report import AnyClaim
-from accprobe.report.rows import Row
 from accprobe.report.words import PLAN_FINDINGS, PRODUCT_FINDINGS, effective_bits, found_words, miscounted, ran_as
 
 

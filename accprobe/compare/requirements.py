@@ -13,7 +13,7 @@ from pathlib import Path
 
 from accprobe.compare.differences import Span, holds, possible
 from accprobe.errors import RequirementError, nearest, unreadable
-from accprobe.infer.findings import Finding
+from accprobe.records.findings import Finding
 from accprobe.report.columns import CLAIM_FIELDS, Scalar, field_names
 from accprobe.report.names import claims_meant, suggest_names
 from accprobe.report.report import AnyClaim, Report

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.arrays import open_arrays
+from accprobe.callables.opening import Opened, ProductRequest
+from accprobe.callables.operands import Ints
+from accprobe.callables.options import Options, OptionValue, with_defaults
+from accprobe.callables.reductions import check_arrays
+from accprobe.callables.spec import Spec
 from accprobe.composites.functions import ENOUGH_IN_16_BITS, SINGLE
 from accprobe.composites.steps import COMPOSITES, Arguments
 from accprobe.errors import AccprobeError
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.opening import Opened, ProductRequest
-from accprobe.gemm.callables.options import Options, OptionValue, with_defaults
-from accprobe.gemm.callables.reductions import check_arrays
-from accprobe.gemm.operands import Ints
 from accprobe.isa.formats import Bits
-from accprobe.report.products import CompositeRecord
+from accprobe.records.products import CompositeRecord
 
 # Default limit of the elements of x on which a plan is verified.
 ELEMENTS_OF_X = {"cpu": 1 << 25, "cuda": 1 << 27}

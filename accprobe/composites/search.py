@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accprobe.callables.opening import ProductRequest, open_callable
 from accprobe.composites.adapter import CompositeAdapter
 from accprobe.composites.candidates import (
     CompositeCandidate,
@@ -36,7 +37,6 @@ from accprobe.composites.steps import (
 )
 from accprobe.composites.verification import reduction_of_rows, verify_rows
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.callables.opening import ProductRequest, open_callable
 from accprobe.gemm.characterise import UNFINISHED, Progress, characterise
 from accprobe.gemm.checks.regions import Region, repeat_first
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
@@ -45,7 +45,7 @@ from accprobe.gemm.verification import PlanVerification
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, ProductModel
 from accprobe.operands.distributions import random_lines
-from accprobe.report.products import CompositeRecord
+from accprobe.records.products import CompositeRecord
 from accprobe.report.words import so_many
 
 # Rows with one or two terms, and random rows, that decide between candidates.

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from accprobe.callables.arrays import is_tensor
 from accprobe.composites.functions import SINGLE, SingleFunction, SingleValues, combinations, fma
 from accprobe.composites.partial import WELFORD, Arrays, Rule, Schedule, Sum
 from accprobe.errors import AccprobeError
-from accprobe.gemm.callables.arrays import is_tensor
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, multiply_add
 from accprobe.model.tree import DotModel
-from accprobe.report.products import ProductRow
+from accprobe.records.products import ProductRow
 
 # Accumulation steps of plans: float32, and float32 with squares that are rounded first.
 IN_SINGLE, ROUNDED_FIRST = multiply_add(), multiply_add(fused=False)

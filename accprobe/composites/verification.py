@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.callables.operands import Ints, random_windows
 from accprobe.composites.adapter import CompositeAdapter
 from accprobe.composites.candidates import CompositeCandidate, ProbedRows
 from accprobe.composites.functions import SINGLE
 from accprobe.composites.orders import lane_orders
 from accprobe.composites.partial import Schedule
 from accprobe.composites.steps import ROWS_FINISHES, reduced_words
-from accprobe.gemm.operands import Ints, random_windows
 from accprobe.gemm.verification import PlanVerification
 from accprobe.isa.formats import Bits
 from accprobe.model.product import ProductModel, multiply_add
-from accprobe.report.products import RowsRecord
+from accprobe.records.products import RowsRecord
 
 ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 # Elements of rows that one thread predicts at a time, and a GPU.

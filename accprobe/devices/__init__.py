@@ -1,4 +1,4 @@
-"""Devices: where an instruction runs. One protocol, and the devices that implement it.
+"""Devices: where an instruction runs. They implement `accprobe.operands.protocol`.
 
 `open_device("cuda:0")`, `open_device("sim:h100")`. Bit patterns, never floats, cross the protocol.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import DeviceError, UnknownName, did_you_mean
+from accprobe.operands.protocol import Device, DeviceKind
 
 __all__ = ["Device", "DeviceKind", "device_names", "named_devices", "open_device"]
 

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.build import machine_code, processor
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.build.lowerings import Lowering
 from accprobe.errors import DeviceError
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.isa.processors import BY_MNEMONIC, Mnemonic
+from accprobe.operands.protocol import Device, DeviceKind
 from accprobe.operands.request import Request
-from accprobe.sass.lowering import Lowering
 
 CHUNK_TILES = 1 << 14  # Tiles of one call; more go in several, so that memory stays bounded.
 _POISON = 0xA5  # Every byte of results before they are stored.

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import cache, compiler, driver, install, inventory, probes
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.build.lowerings import Lowering
 from accprobe.errors import AccprobeError, DeviceError, ToolFailed, ToolMissing
 from accprobe.isa import architectures, tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, catalog, parse
+from accprobe.operands.protocol import Device, DeviceKind
 from accprobe.operands.request import Request
 from accprobe.sass import lowering
-from accprobe.sass.lowering import Lowering
 
 # Bytes of operands of one launch of `dot`; more go in several launches, so that device memory stays bounded.
 CHUNK_BYTES = 64 << 20

@@ -21,12 +21,12 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from accprobe.build import atomic
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.build.lowerings import Lowering
 from accprobe.errors import NotRecorded, RecordingError, unreadable
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, parse
+from accprobe.operands.protocol import Device, DeviceKind
 from accprobe.operands.request import Request
-from accprobe.sass.lowering import Lowering
 
 VERSION = 2  # Version of the file's layout.
 MOST_UNPACKED = 1 << 26  # Bytes of all members, unpacked, at most: eighty times what every instruction of an H200 needs.

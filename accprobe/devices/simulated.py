@@ -9,15 +9,15 @@ from platform import python_version
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.build.lowerings import Lowering
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, alike_but_n, catalog
 from accprobe.model.published import NO_MODEL, Explained, Left, chip, known_models, title, words_explained
 from accprobe.model.tree import DotModel
+from accprobe.operands.protocol import Device, DeviceKind
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
-from accprobe.sass.lowering import Lowering
 
 
 class SimulatedDevice(Device):

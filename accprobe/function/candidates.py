@@ -24,7 +24,7 @@ from accprobe.function.reference import (
     values_of_words,
 )
 from accprobe.isa.formats import Bits, Format
-from accprobe.report.functions import ConversionRecord, TableModelRecord
+from accprobe.records.functions import ConversionRecord, TableModelRecord
 
 # A reference function is recognised if this share of the results is within so many units in the last place.
 RECOGNISED, WITHIN = 0.9, 64.0

@@ -20,7 +20,7 @@ from accprobe.function.reference import FUNCTIONS, FormatConversion, single, val
 from accprobe.function.rules import approximate_quotient
 from accprobe.function.units import SCALAR_UNITS, GpuUnit, ScalarUnit
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.report.functions import FunctionRow, TableModelRecord
+from accprobe.records.functions import FunctionRow, TableModelRecord
 from accprobe.report.recorded import recorded
 from accprobe.report.report import Report
 

@@ -26,7 +26,7 @@ from accprobe.function.reductions import (
     Turns,
     octave,
 )
-from accprobe.report.functions import ScalingRecord
+from accprobe.records.functions import ScalingRecord
 
 # Input words to result words.
 WordFunction = Callable[[F32Words], F32Words]

@@ -16,8 +16,8 @@ from accprobe.function.records import measured_row, model_record, table_in_words
 from accprobe.function.reference import exact_values, word_text
 from accprobe.function.statistics import Pass, measure_pass
 from accprobe.function.subjects import Subject, chunks_of, count_compared, lent
-from accprobe.report.functions import FunctionErrors, FunctionRow
-from accprobe.verify.outcome import Verification
+from accprobe.records.functions import FunctionErrors, FunctionRow
+from accprobe.records.verification import Verification
 
 # Share of a sample that a model may leave unexplained and still be shown.
 MOST_WRONG = 0.05

@@ -14,7 +14,7 @@ from accprobe.function.quadratic import IN_CACHE, SQUARER_BITS, Table, all_squar
 from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.report.functions import ScalingRecord
+from accprobe.records.functions import ScalingRecord
 
 F32Words = NDArray[np.uint32]
 WordFunction = Callable[[Any], Any]

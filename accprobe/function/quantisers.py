@@ -15,6 +15,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.adapter import one_sentence
+from accprobe.callables.arrays import open_arrays
+from accprobe.callables.spec import BLOCK
 from accprobe.errors import AccprobeError
 from accprobe.function.candidates import sample_words
 from accprobe.function.records import measured_row
@@ -31,12 +34,9 @@ from accprobe.function.reference import (
 from accprobe.function.rules import approximate_quotient
 from accprobe.function.subjects import find_function
 from accprobe.function.versus import ResultDifference
-from accprobe.gemm.blackbox import BLOCK
-from accprobe.gemm.callables.adapter import one_sentence
-from accprobe.gemm.callables.arrays import open_arrays
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.report.functions import FunctionRow
-from accprobe.verify.outcome import Verification
+from accprobe.records.functions import FunctionRow
+from accprobe.records.verification import Verification
 
 ScaleLayout = Literal["tensor", "row", "block"]
 ScaleOperation = Literal[

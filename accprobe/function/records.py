@@ -18,9 +18,9 @@ from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import Table
 from accprobe.function.reductions import REDUCTIONS, Reduction
 from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.report.claims import Status, status_of
-from accprobe.report.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
-from accprobe.verify.outcome import Verification
+from accprobe.records.claims import Status, status_of
+from accprobe.records.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
+from accprobe.records.verification import Verification
 
 # Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
 NUMPY_RATE = 1.5e7

@@ -38,9 +38,9 @@ from accprobe.function.units import opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Chain, ProductModel, multiply_add
 from accprobe.operands.request import Request
-from accprobe.report.functions import FunctionRow, TableModelRecord
+from accprobe.records.functions import FunctionRow, TableModelRecord
+from accprobe.records.verification import Verification
 from accprobe.report.report import Report
-from accprobe.verify.outcome import Verification
 
 Doubles = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from accprobe.callables.adapter import one_sentence
+from accprobe.callables.arrays import open_arrays
+from accprobe.callables.opening import UserFunction, find_callable, public_functions
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.callables.adapter import one_sentence
-from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.opening import UserFunction, find_callable, public_functions
 from accprobe.isa.formats import FORMATS, Bits, Format, get
 
 # Words of one call: large enough to keep a vector unit or a GPU busy, small enough for a few arrays in a cache or in memory.

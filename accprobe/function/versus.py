@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from accprobe.errors import AccprobeError
 from accprobe.function.reference import is_nan, unlike
 from accprobe.function.subjects import Subject, chunks_of, count_compared
-from accprobe.gemm.verification import ordered
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import Bits, ordered
 
 
 @dataclass

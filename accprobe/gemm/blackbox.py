@@ -1,88 +1,19 @@
-"""The shape and formats of a probed matrix product, its protocol, and a log of its results."""
+"""The callable under test, and a log of its calls and results."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.spec import BlackBox, Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.evaluate.product import ScaleWords
-from accprobe.isa.formats import FORMATS, Bits, Format
-from accprobe.model.product import ScaleOf
-
-SCALES: tuple[ScaleOf, ...] = ("tensor", "row", "1x128", "128x128")
-# Upper limit of M, N and K.
-LARGEST = 1 << 20
-# Products, rows or columns that share a scale.
-BLOCK = 128
-SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})[x×](\d{1,9})")
-
-
-@dataclass(frozen=True)
-class Spec:
-    """D [m, n] = A [m, k] · B [k, n] and its formats.
-
-    scale: which parts of A and B have a scale each (None: no scales). a_exponent: if the callable fixes A, all its elements are
-    2^a_exponent (None: A is an operand).
-    """
-
-    m: int
-    n: int
-    k: int
-    a: Format
-    b: Format
-    out: Format
-    scale: ScaleOf | None = None
-    a_exponent: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, size in (("M", self.m), ("N", self.n), ("K", self.k)):
-            if not 1 <= size <= LARGEST:
-                raise AccprobeError(f"{name} is {size}: give 1 to {LARGEST}")
-        if self.a.is_integer != self.b.is_integer:
-            advice = "give the same kind of format for both, and let the function quantise its operand"
-            raise AccprobeError(f"accprobe has no model of products of {self.a} and {self.b} numbers: {advice}")
-        if self.a.is_integer != self.out.is_integer:
-            raise AccprobeError(f"products of {self.a} operands are never {self.out}: give another format with --out")
-
-    @property
-    def rounds_operands(self) -> bool:
-        return bool(self.a.ignored_low_bits or self.b.ignored_low_bits)
-
-    @property
-    def shape(self) -> str:
-        return f"{self.m}x{self.n}x{self.k}"
-
-    @property
-    def scale_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the shapes of the scales of A and of B; only for products with scales."""
-        if self.scale == "tensor":
-            return (1, 1), (1, 1)
-        if self.scale == "row":
-            return (self.m, 1), (1, self.n)
-        blocks = -(-self.k // BLOCK)
-        return (self.m, blocks), (blocks, -(-self.n // BLOCK) if self.scale == "128x128" else self.n)
-
-
-def parse_shape(text: str) -> tuple[int, int, int]:
-    """Return M, N and K of "128x256x4096". Raises AccprobeError."""
-    found = SHAPE.fullmatch(text.strip())
-    if found is None:
-        raise AccprobeError(f"'{text:.40}' is not a shape: give MxNxK, such as 128x256x4096")
-    m, n, k = map(int, found.groups())
-    return m, n, k
-
-
-def usual_result(a: Format) -> Format:
-    """Return the default result format for these operands."""
-    return FORMATS["s32"] if a.is_integer else FORMATS["f64"] if a.name == "f64" else FORMATS["f32"]
-
+from accprobe.isa.formats import Bits, Format
 
 Lines = NDArray[np.intp]
 
@@ -94,17 +25,6 @@ SENT_WORDS = 1 << 22
 KEPT_WORDS = 1 << 25
 # Limits of calls that are kept whole: words of operands and results, and calls. Every n-th call of a run is kept.
 WHOLE_WORDS, MOST_WHOLE = 1 << 25, 1 << 10
-
-
-class BlackBox(Protocol):
-    """A matmul callable: a [M, K] and b [N, K], one row of each for an element, to D [M, N], as bit patterns."""
-
-    @property
-    def spec(self) -> Spec: ...
-
-    def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Bits:
-        """Raises AccprobeError if the callable raises or does not return such a product."""
-        ...
 
 
 class TooManyCalls(AccprobeError):

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accprobe.callables.operands import DrawOwn, shows_subnormals
+from accprobe.callables.spec import BlackBox
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, on_cpu
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import BlackBox, RecordedCallable, TooManyCalls
+from accprobe.gemm.blackbox import RecordedCallable, TooManyCalls
 from accprobe.gemm.checks import contract
 from accprobe.gemm.checks.contract import Dependence
 from accprobe.gemm.checks.quantisation import SEVERAL_ROUNDINGS, find_conversion, find_parts
@@ -22,7 +24,6 @@ from accprobe.gemm.checks.regions import compare_at_end, count_changed, find_reg
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome
 from accprobe.gemm.fit import KeptResults, compare_kept, fit, is_contradicted, other_bits, refit
-from accprobe.gemm.operands import DrawOwn, shows_subnormals
 from accprobe.gemm.plans import ONLY_SUBNORMAL, AlternativePlan, added_in, alternative_plans, draft
 from accprobe.gemm.scaling import infer_scales
 from accprobe.gemm.tree.decomposition import (

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import ANY_SIGNIFICAND, Ints, layout_of, product_exponents
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import RecordedCallable, Spec
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.operands import ANY_SIGNIFICAND, Ints, layout_of, product_exponents
 from accprobe.gemm.plans import additions_of
 from accprobe.gemm.verification import got_and_expected, ulps
 from accprobe.isa.formats import FORMATS, Bits, Format

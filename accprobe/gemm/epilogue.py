@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.epilogues import Epilogue
+from accprobe.callables.operands import draw_operands
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.error_free import rounded_to_odd
 from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import Call, one_nan
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.epilogues import Epilogue
 from accprobe.gemm.findings import ProductOutcome
-from accprobe.gemm.operands import draw_operands
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel
 from accprobe.operands.distributions import random_lines
-from accprobe.report.products import ProductRow
+from accprobe.records.findings import Finding
+from accprobe.records.products import ProductRow
 
 SUM_FORMAT = FORMATS["f32"]
 KINDS = ("normal", "wide", "same sign", "cancelling")

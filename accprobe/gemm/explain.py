@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import Ints
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.error_free import Truths
 from accprobe.evaluate.miscounts import ENOUGH, Miscounts, fit_miscounts
-from accprobe.gemm.blackbox import Spec, one_nan
+from accprobe.gemm.blackbox import one_nan
 from accprobe.gemm.characterise import Progress
 from accprobe.gemm.known_plans import (
     Candidate,
@@ -33,9 +35,8 @@ from accprobe.gemm.known_plans import (
     sizes,
     steps_to_try,
 )
-from accprobe.gemm.operands import Ints
-from accprobe.gemm.verification import ElementMismatch, ordered
-from accprobe.isa.formats import Bits
+from accprobe.gemm.verification import ElementMismatch
+from accprobe.isa.formats import Bits, ordered
 from accprobe.model.product import ProductModel
 
 # Elements on which every plan is tried. Long sums have fewer, so that the sample has at most SAMPLE_PRODUCTS.

@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.gemm.blackbox import Spec
+from accprobe.callables.operands import Ints, shows_subnormals
+from accprobe.callables.spec import Spec
 from accprobe.gemm.checks.contract import Dependence
 from accprobe.gemm.checks.regions import PRODUCTS_REPEATED, REPEATS, FirstCalls, Region, ranges
 from accprobe.gemm.fit import KeptResults
-from accprobe.gemm.operands import Ints, shows_subnormals
 from accprobe.gemm.plans import AlternativePlan, added_in, additions_of, instructions_of, subnormal_results
 from accprobe.gemm.scaling import scaling_in_words
 from accprobe.gemm.tree.structures import Structure, members, name_members, order_in_words, shared_products
 from accprobe.gemm.verification import PlanVerification
-from accprobe.infer.findings import Finding
 from accprobe.model.product import ProductModel
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, FloatArithmetic
-from accprobe.report.claims import Alternatives, Status
-from accprobe.report.products import CompositeRecord, ProductRow, RegionRecord
-from accprobe.verify.outcome import Verification
+from accprobe.records.claims import Alternatives, Status
+from accprobe.records.findings import Finding
+from accprobe.records.products import CompositeRecord, ProductRow, RegionRecord
+from accprobe.records.verification import Verification
 
 # A plan is not shown if more than one of so many results of sparse probes (`SparseDots`: dot products that are zero except at a
 # few k) contradicts it.

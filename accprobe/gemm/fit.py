@@ -11,10 +11,11 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import on_cpu
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import KeptPart, RecordedCallable, Spec
+from accprobe.gemm.blackbox import KeptPart, RecordedCallable
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import FIRST, SparseDots
 from accprobe.gemm.plans import (

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import SumWords, added, merged, product, rounded_to, rounded_words
-from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.plans import PARTIAL_FORMATS, ROUNDINGS, added_in, integer_step, known_steps, single_steps
 from accprobe.gemm.tree.decomposition import ORDERS
 from accprobe.gemm.verification import ElementMismatch

@@ -11,8 +11,8 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple, get_args
 
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.operands import shows_subnormals
+from accprobe.callables.operands import shows_subnormals
+from accprobe.callables.spec import Spec
 from accprobe.gemm.tree.decomposition import ORDERS, chain_of, forward
 from accprobe.infer.neighbours import alternatives
 from accprobe.isa.formats import FORMATS, Format

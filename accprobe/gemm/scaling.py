@@ -9,12 +9,13 @@ from typing import get_args
 import numpy as np
 from numpy.random import Generator
 
+from accprobe.callables.operands import Ints, draw_operands, layout_of, make_scales, power, random_scales, unit_scales
+from accprobe.callables.spec import BLOCK, Spec
 from accprobe.evaluate.any_order import Evaluate
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import ScaleWords, Singles, is_multiply_add, product
 from accprobe.evaluate.quantised import nearest_patterns
-from accprobe.gemm.blackbox import BLOCK, Call, RecordedCallable, Spec, scales_of_lines
-from accprobe.gemm.operands import Ints, draw_operands, layout_of, make_scales, power, random_scales, unit_scales
+from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
 from accprobe.gemm.verification import count_wrong
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ProductModel, Scales, Scaling, multiply_add, restricted

@@ -8,13 +8,8 @@ from itertools import cycle
 
 import numpy as np
 
-from accprobe.evaluate.additions import addition_list
-from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
-from accprobe.evaluate.product import ScaleWords, WindowSums, product
-from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
-from accprobe.gemm.callables.adapter import one_sentence
-from accprobe.gemm.checks.regions import Region
-from accprobe.gemm.operands import (
+from accprobe.callables.adapter import one_sentence
+from accprobe.callables.operands import (
     OWN,
     ROW_DISTRIBUTIONS,
     DrawOwn,
@@ -24,7 +19,12 @@ from accprobe.gemm.operands import (
     power,
     random_windows,
 )
-from accprobe.isa.formats import Bits, Format
+from accprobe.evaluate.additions import addition_list
+from accprobe.evaluate.any_order import Evaluate, given_by_some_order, on_cpu
+from accprobe.evaluate.product import ScaleWords, WindowSums, product
+from accprobe.gemm.blackbox import Call, RecordedCallable, scales_of_lines
+from accprobe.gemm.checks.regions import Region
+from accprobe.isa.formats import Bits, Format, ordered
 from accprobe.model.product import ProductModel
 from accprobe.operands.distributions import DISTRIBUTIONS
 
@@ -72,14 +72,6 @@ def ulps(fmt: Format, got: int, expected: int) -> int | None:
         return None
     first, second = ordered(fmt, words)
     return abs(int(first) - int(second))
-
-
-def ordered(fmt: Format, words: Bits) -> Ints:
-    """Return integers whose differences count the numbers of the format in between."""
-    if fmt.is_integer:
-        return fmt.integers(words)
-    size = (words & fmt.dtype.type(fmt.sign_bit - 1)).astype(np.int64)
-    return np.where(words & fmt.dtype.type(fmt.sign_bit), -size, size)
 
 
 def is_nan_pattern(fmt: Format, pattern: int) -> bool:

@@ -11,7 +11,6 @@ from typing import Protocol
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.outcome import SmPlace
 from accprobe.isa.formats import Bits
@@ -19,6 +18,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.protocol import Device
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import laid_out
 from accprobe.verify.shrink import shrink

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from accprobe.build import driver
 from accprobe.build.golden import is_golden
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device, OnGpu
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName
 from accprobe.evaluate.cuda.source import not_compiled
@@ -29,6 +28,7 @@ from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.instructions import Instruction
 from accprobe.model.published import chip, known_models, names
 from accprobe.model.tree import DotModel
+from accprobe.operands.protocol import Device, OnGpu
 from accprobe.report.names import named_models
 from accprobe.report.published import recorded_of
 from accprobe.survey.workers import end_with_parent, interrupts_held_back

@@ -16,7 +16,6 @@ import numpy as np
 
 from accprobe.build import compiler
 from accprobe.build.golden import MOST_SMS
-from accprobe.devices.protocol import Device, OnGpu
 from accprobe.errors import DeviceError
 from accprobe.function.candidates import sample_words
 from accprobe.function.records import function_words
@@ -26,7 +25,8 @@ from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import FUNCTION_UNITS
 from accprobe.isa.formats import Bits
 from accprobe.operands.exchange import Counterexample, Exchange, hex_of
-from accprobe.report.functions import FunctionRow
+from accprobe.operands.protocol import Device, OnGpu
+from accprobe.records.functions import FunctionRow
 from accprobe.report.published import recorded_of
 from accprobe.report.report import Report
 

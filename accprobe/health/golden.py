@@ -21,7 +21,6 @@ import numpy as np
 
 from accprobe.build import cache, compiler
 from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, golden_shape, golden_source
-from accprobe.devices.protocol import OnGpu
 from accprobe.errors import DeviceError
 from accprobe.evaluate.cuda.launch import Drawing, Evaluator, evaluator_name
 from accprobe.evaluate.cuda.source import source
@@ -34,9 +33,10 @@ from accprobe.isa.sparsity import Places
 from accprobe.model.tree import DotModel
 from accprobe.operands import drawing
 from accprobe.operands.exchange import Counterexample
+from accprobe.operands.protocol import OnGpu
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
-from accprobe.verify.outcome import COVERING
+from accprobe.records.verification import COVERING
 from accprobe.verify.shrink import shrink
 
 CHAIN_SECONDS = 2e-4

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from accprobe.health.plan import HealthLevel
 from accprobe.operands.exchange import Exchange
-from accprobe.report.claims import StrictRecord
+from accprobe.records.claims import StrictRecord
 from accprobe.report.report import Tool
 
 HEALTH_SCHEMA: Literal[1] = 1

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from accprobe.devices.protocol import Device
     from accprobe.isa.instructions import Instruction
     from accprobe.model.tree import DotModel
+    from accprobe.operands.protocol import Device
 
 HealthLevel = Literal["quick", "standard", "soak"]
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from accprobe.devices.protocol import Device
+from accprobe.infer.distinguishing import Results
 from accprobe.infer.draft import Draft, Tree
 from accprobe.infer.experiments.exponents import floor, largest_exponent
 from accprobe.infer.experiments.integers import integers
 from accprobe.infer.experiments.order import lone_products, order, wider_inner_sums
 from accprobe.infer.experiments.precision import precision
 from accprobe.infer.experiments.specials import carries, control, nan, overflow, subnormals, tininess, zero_signs
-from accprobe.infer.findings import Characterisation, Findings, effective_bits_of, order_findings
-from accprobe.infer.query_log import QueryLog
+from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.infer.refine import Refined, refine
 from accprobe.infer.workbench import Workbench
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import FloatArithmetic, IntegerArithmetic
+from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic
 from accprobe.operands.exchange import Exchange
+from accprobe.operands.protocol import Device
+from accprobe.records.findings import Findings, effective_bits_of, order_findings
 
 PROVISIONAL_BITS = 30  # Alignment bits of the draft before they are measured; the rows until then need two or three.
 
@@ -83,3 +84,20 @@ def _rules(bench: Workbench, draft: Draft, findings: Findings) -> Refined:
         return refined
     draft, found = _run(bench, draft.like(model), RULES)
     return refine(bench, draft.model(), findings | found)
+
+
+@dataclass
+class Characterisation:
+    """All findings of one instruction and the model that they make up (None if no model fits).
+
+    unstable: results that differed when their query was repeated. queries: everything that the device was queried for, which
+    alternative models have to explain too. chosen_on: results on which the model was chosen among neighbours that differ in
+    several fields; None if it was not.
+    """
+
+    instruction: Instruction
+    findings: Findings = field(default_factory=dict)
+    model: DotModel | None = None
+    unstable: int = 0
+    queries: list[LogEntry] = field(default_factory=list)
+    chosen_on: Results | None = None

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import SAME_BITS, Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, NORMAL, Dyadic, LeafValues, Reach, Workbench
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
@@ -21,6 +20,7 @@ from accprobe.model.record import Value
 from accprobe.model.tree import Addend, Arithmetic, DotModel, FloatArithmetic, FusedSum, Product, Role, Subnormals, Term
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
+from accprobe.records.findings import SAME_BITS, Finding, Findings
 
 NOTHING_EXPLAINS = "no value explains every result; this one explains most"
 

@@ -20,16 +20,8 @@ from typing import get_args
 import numpy as np
 
 from accprobe.infer.alternative import Alternative
+from accprobe.infer.characterise import Characterisation
 from accprobe.infer.distinguishing import Batch, Results, search_for
-from accprobe.infer.findings import (
-    SAME_BITS,
-    Characterisation,
-    Finding,
-    Findings,
-    effective_bits_of,
-    feature_values,
-    order_findings,
-)
 from accprobe.infer.neighbours import (
     Floors,
     alternatives,
@@ -49,6 +41,7 @@ from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import joined
+from accprobe.records.findings import SAME_BITS, Finding, Findings, effective_bits_of, feature_values, order_findings
 
 MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every alternative is compared with, at most.
 RANDOM_PER_KIND = 48  # Random dot products of each kind that every alternative is compared with.

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import InstructionSubject
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import CODE_BITS
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out, left_out_patterns
+from accprobe.records.findings import Finding
 
 ROWS = 32  # Dot products of each kind of operands for each class of numbers that are left out.
 LEFT_OUT, NO_EFFECT = "left_out", "absent"  # The feature, and its value if these positions have no effect.

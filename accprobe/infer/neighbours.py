@@ -22,7 +22,6 @@ from accprobe.infer.alternative import (
     with_features,
     with_fields,
 )
-from accprobe.infer.findings import Finding, feature_values, irrelevant_features
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES, Name, fields_of, parsed, with_values
 from accprobe.model.record import Field, Numbers, Patterns, Signal, Value, Words
@@ -39,6 +38,7 @@ from accprobe.model.tree import (
     chain,
     fits,
 )
+from accprobe.records.findings import Finding, feature_values, irrelevant_features
 
 # Properties of a result that can be explained by one another through the next sum: a zero's sign, or that it is a zero.
 GROUPS: tuple[tuple[Signal, ...], ...] = (("sign of zero", "subnormal"), ("overflow",))

@@ -14,7 +14,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.devices.protocol import Device, InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -23,6 +22,7 @@ from accprobe.isa.tile import Marks
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.kinds import draw
+from accprobe.operands.protocol import Device, InstructionSubject
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import defined, laid_out, stored_products
 

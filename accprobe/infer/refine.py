@@ -21,7 +21,6 @@ from accprobe.infer.alternative import (
     with_features,
 )
 from accprobe.infer.distinguishing import Results, spread
-from accprobe.infer.findings import Finding, Findings, feature_values, is_omitted
 from accprobe.infer.neighbours import alternatives, floors, unusual_alternatives
 from accprobe.infer.query_log import Budget
 from accprobe.infer.workbench import Workbench
@@ -44,6 +43,7 @@ from accprobe.model.tree import (
 )
 from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import joined
+from accprobe.records.findings import Finding, Findings, feature_values, is_omitted
 
 Variants = Callable[[Instruction, DotModel, Findings], Iterable[DotModel]]
 

@@ -1,4 +1,4 @@
-"""Number formats, architectures and matrix instructions."""
+"""Number formats, architectures, matrix instructions and their SASS opcodes."""
 
 from accprobe.isa.instructions import Instruction, catalog, parse
 

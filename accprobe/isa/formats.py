@@ -244,3 +244,11 @@ def get(name: str) -> Format:
         meant = CALLED.get(name.lower())
         raise UnknownName(f"unknown format '{name}'; {f'did you mean {meant}?' if meant else nearest(name, FORMATS)}")
     return FORMATS[name]
+
+
+def ordered(fmt: Format, words: Bits) -> NDArray[np.int64]:
+    """Return integers whose differences count the numbers of the format in between."""
+    if fmt.is_integer:
+        return fmt.integers(words)
+    size = (words & fmt.dtype.type(fmt.sign_bit - 1)).astype(np.int64)
+    return np.where(words & fmt.dtype.type(fmt.sign_bit), -size, size)

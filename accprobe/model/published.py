@@ -21,13 +21,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from accprobe.build.checkout import data_folder
+from accprobe.build.lowerings import Lowering, compiled
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.isa.instructions import Instruction, Kind, catalog
+from accprobe.isa.opcodes import kind_of
 from accprobe.model.record import Value
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, Product, Rounding, chain
-from accprobe.sass.lowering import Lowering, compiled
-from accprobe.sass.opcodes import kind_of
 
 KHATTAK = "Khattak & Mikaitis, Accurate Models of NVIDIA Tensor Cores (TACO; MATLAB-tensor-core)"
 MMA_SIM = "Xie et al., MMA-Sim (arXiv 2511.10909)"

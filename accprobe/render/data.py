@@ -16,6 +16,7 @@ from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, generation, headline
 from accprobe.compare.differences import Difference
 from accprobe.compare.pairs import Pair
+from accprobe.records.verification import Verification
 from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.instruction import Verified
@@ -24,7 +25,6 @@ from accprobe.report.columns import records
 from accprobe.report.report import AnyClaim, Report, Tool
 from accprobe.report.text import written
 from accprobe.sass.promotion import UNBOUNDED, Chain
-from accprobe.verify.outcome import Verification
 
 JsonObject = dict[str, Any]
 

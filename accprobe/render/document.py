@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from accprobe.report.claims import Status
+from accprobe.records.claims import Status
 
 Tone = Literal["", "strong", "quiet", "good", "bad", "warning", "narrow", "converted", "replayed"] | Status
 """narrow: fewer bits than the result has; converted: another unit did the work; replayed: from a recording."""

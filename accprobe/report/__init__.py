@@ -1,4 +1,4 @@
-"""Reports: their rows, files, evidence, names and flat columns."""
+"""Reports: their files, evidence, names, flat columns and short words."""
 
 from accprobe.report.report import Report
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from accprobe.model.fields import finding_names, parsed
+from accprobe.records.rows import Row
 from accprobe.report.report import AnyClaim, Report
-from accprobe.report.rows import Row
 from accprobe.report.words import PRODUCT_FINDINGS, ran_as
 
 Scalar = int | float | str | None

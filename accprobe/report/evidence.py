@@ -16,9 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from accprobe.build import atomic
 from accprobe.errors import ReportError
 from accprobe.operands.exchange import Exchange
+from accprobe.records.rows import Row
 from accprobe.report.recorded import find
 from accprobe.report.report import MOST_BYTES, SCHEMA, AnyClaim, Report
-from accprobe.report.rows import Row
 from accprobe.report.text import reason, written
 
 EvidenceByRow = dict[str, dict[str, tuple[Exchange, ...]]]

@@ -19,18 +19,18 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from accprobe.devices.protocol import Device
+from accprobe.build.lowerings import compiled
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, alike_but_n, architectures_with, parse
 from accprobe.model.published import CHIPS, SIM
 from accprobe.model.tree import DotModel
-from accprobe.report.claims import Claim
+from accprobe.operands.protocol import Device
+from accprobe.records.claims import Claim
+from accprobe.records.rows import Row
 from accprobe.report.published import published
 from accprobe.report.recorded import STANDARD_INPUT, no_report, recorded
 from accprobe.report.report import AnyClaim, Report
-from accprobe.report.rows import Row
-from accprobe.sass.lowering import compiled
 
 EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from accprobe.infer.findings import Findings, findings_of
 from accprobe.isa import architectures
 from accprobe.isa.architectures import ARCHITECTURES, PROCESSORS
 from accprobe.isa.instructions import Instruction, catalog
 from accprobe.model.published import NO_MODEL, Explained, KnownModel, Left, chip, known_models, title, words_explained
-from accprobe.report.claims import NOT_MEASURED
+from accprobe.records.claims import NOT_MEASURED
+from accprobe.records.findings import Findings, findings_of
+from accprobe.records.rows import Row
 from accprobe.report.recorded import recorded
 from accprobe.report.report import DeviceRecord, Report, Run
-from accprobe.report.rows import Row
 
 
 @cache

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accprobe.build.checkout import data_folder
+from accprobe.build.lowerings import ATLAS
 from accprobe.errors import ReportError, nearest
 from accprobe.model.published import EXPLAINED
-from accprobe.sass.lowering import ATLAS
 
 STANDARD_INPUT = "-"
 """The name of the report that is read from standard input."""

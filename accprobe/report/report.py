@@ -16,14 +16,14 @@ from pydantic import Field, ValidationError, model_validator
 
 import accprobe
 from accprobe.build import atomic, checkout
-from accprobe.devices.protocol import Device, DeviceKind
 from accprobe.errors import ReportError, unreadable
-from accprobe.report.claims import StrictRecord
-from accprobe.report.functions import FunctionRow
-from accprobe.report.products import ProductRow
+from accprobe.operands.protocol import Device, DeviceKind
+from accprobe.records.claims import StrictRecord
+from accprobe.records.functions import FunctionRow
+from accprobe.records.products import ProductRow
+from accprobe.records.rows import Row
+from accprobe.records.sweeps import SweepRecord
 from accprobe.report.recorded import find, recorded
-from accprobe.report.rows import Row
-from accprobe.report.sweeps import SweepRecord
 from accprobe.report.text import pictured, reason, written
 
 SCHEMA: Literal[5] = 5

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from accprobe.infer.findings import Finding
+from accprobe.build.lowerings import is_ordinary
+from accprobe.isa import opcodes
 from accprobe.isa.formats import Format
-from accprobe.report.claims import Claim
-from accprobe.report.products import ProductRow
-from accprobe.report.rows import Row
-from accprobe.sass import opcodes
-from accprobe.sass.lowering import is_ordinary
+from accprobe.records.claims import Claim
+from accprobe.records.findings import Finding
+from accprobe.records.products import ProductRow
+from accprobe.records.rows import Row
 
 FindingsByName = Mapping[str, Finding]
 

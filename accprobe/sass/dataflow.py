@@ -11,8 +11,8 @@ import re
 from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
+from accprobe.isa.opcodes import is_matrix, parse
 from accprobe.sass.flow import START, Flow
-from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
 
 Action = Literal["matrix", "add", "scale", "copy", "lose"]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from accprobe.sass.opcodes import stem
+from accprobe.isa.opcodes import stem
 from accprobe.sass.reading import Function, Line
 
 _JUMPS = frozenset({"BRA", "JMP", "BRX", "JMX", "BRXU", "JMXU"})

@@ -17,9 +17,9 @@ from functools import reduce
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from accprobe.isa.opcodes import is_matrix, parse
 from accprobe.sass.dataflow import UNKNOWN_VALUE, RegisterValues, line_of, place_of
 from accprobe.sass.flow import Flow
-from accprobe.sass.opcodes import is_matrix, parse
 from accprobe.sass.reading import Function
 
 UNBOUNDED = 1 << 30

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accprobe.build import toolchain
-from accprobe.sass.opcodes import MATRIX
+from accprobe.isa.opcodes import MATRIX, MULTIPLIES
 
 CONVERSIONS = frozenset({"F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "I2IP", "FRND"})
-MULTIPLIES = frozenset({"FFMA", "FFMA2", "FMUL", "FMUL2", "HFMA2", "HMUL2", "DFMA", "DMUL"})
 ARITHMETIC = CONVERSIONS | MULTIPLIES | {"FADD", "FADD2", "HADD2", "DADD"}
 """Opcodes, without modifiers, that convert or that add and multiply floating-point numbers."""
 

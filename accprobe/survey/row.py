@@ -13,28 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.devices.protocol import Device
+from accprobe.build.lowerings import Lowering, is_ordinary
 from accprobe.devices.recording import Exchanges, RecordedDevice
 from accprobe.errors import AccprobeError, DeviceError, NotRecorded, defect
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.characterise import infer_model
+from accprobe.infer.characterise import Characterisation, infer_model
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
-from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT, left_out
 from accprobe.infer.query_log import Contradictions, QueryLog
-from accprobe.isa import tile
+from accprobe.isa import opcodes, tile
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.operands.protocol import Device
 from accprobe.operands.request import Request
-from accprobe.report.claims import Alternatives, Status, status_of
+from accprobe.records.claims import Alternatives, Status, status_of
+from accprobe.records.findings import Finding
+from accprobe.records.rows import Row
+from accprobe.records.verification import Queries, TileCoverage, Verification
 from accprobe.report.published import with_open
-from accprobe.report.rows import Row
-from accprobe.sass import opcodes
-from accprobe.sass.lowering import Lowering, is_ordinary
 from accprobe.verify.coverage import cover
 from accprobe.verify.onehot import misplaced
-from accprobe.verify.outcome import Queries, TileCoverage, Verification
 from accprobe.verify.random import compared, predicted_batches
 from accprobe.verify.shrink import shrink
 

@@ -8,15 +8,15 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+from accprobe.build.lowerings import Lowering
 from accprobe.devices import open_device
-from accprobe.devices.protocol import Device
 from accprobe.devices.recording import Exchanges, Recording
 from accprobe.errors import RecordingError
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.protocol import Device
+from accprobe.records.rows import Row
 from accprobe.report.names import selected
 from accprobe.report.report import Report, Run
-from accprobe.report.rows import Row
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.row import Surveyor, copied, counted, with_device_status
 from accprobe.survey.workers import default_jobs, in_processes
 

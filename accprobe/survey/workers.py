@@ -20,7 +20,7 @@ from accprobe.devices.recording import Exchanges
 from accprobe.errors import DeviceError
 from accprobe.evaluate.tiles import share_cores
 from accprobe.isa.instructions import Instruction
-from accprobe.report.rows import Row
+from accprobe.records.rows import Row
 from accprobe.survey.row import Surveyor
 
 MOST_JOBS = 8

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import cache, install
+from accprobe.build.lowerings import Lowering
+from accprobe.callables.arrays import TorchArrays
 from accprobe.errors import AccprobeError, DeviceError, ToolFailed, ToolMissing
-from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.isa import architectures
 from accprobe.sass import lowering
-from accprobe.sass.lowering import Lowering
 from accprobe.sweep.configurations import SIDE, Configuration, Dtype
 from accprobe.sweep.masks import CUTS, Measured, Operands, Sample, mask
 

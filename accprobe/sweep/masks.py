@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.quantised import nearest_patterns
 from accprobe.isa.formats import Bits, Format
-from accprobe.report.sweeps import EffectiveBits, OperandSet
+from accprobe.records.sweeps import EffectiveBits, OperandSet
 from accprobe.sweep.configurations import Dtype
 
 Totals = NDArray[Any]

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.build.lowerings import Lowering
 from accprobe.evaluate.error_free import plain_product
 from accprobe.evaluate.product import product
+from accprobe.isa import opcodes
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model import published
 from accprobe.model.product import chained
 from accprobe.model.tree import DotModel
-from accprobe.sass import opcodes
-from accprobe.sass.lowering import Lowering
 from accprobe.sweep import masks
 from accprobe.sweep.configurations import Configuration, Dtype
 from accprobe.sweep.masks import Measured, Operands, Totals

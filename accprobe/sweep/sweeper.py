@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from accprobe.devices import open_device
 from accprobe.errors import DeviceError
+from accprobe.records.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
 from accprobe.report.report import Report
-from accprobe.report.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.configurations import SIDE, Configuration, Dtype, check_k
 from accprobe.sweep.kernel import Compiled, GpuBench, compile_configurations, triton_version
@@ -34,7 +34,7 @@ def sweep(
     seed: int,
     on_record: Callable[[Report], None],
 ) -> Report:
-    """Return the sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions (`accprobe.report.sweeps`).
+    """Return the sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions (`accprobe.records.sweeps`).
 
     on_record: called with the report so far. Raises AccprobeError if K is not a multiple of
     a block, ToolMissing without Triton or torch.

@@ -15,28 +15,29 @@ from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
+from accprobe.callables.adapter import CallableAdapter, Multiply
+from accprobe.callables.arrays import open_arrays
+from accprobe.callables.opening import ProductRequest, UserFunction
+from accprobe.callables.operands import Ints, draw_operands, layout_of, product_exponents
+from accprobe.callables.reductions import ReductionAdapter, RowsOfX, reduction_of
+from accprobe.callables.spec import BlackBox, Spec, usual_result
 from accprobe.compare.pairs import versus
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
-from accprobe.gemm.blackbox import BlackBox, RecordedCallable, Spec, usual_result
-from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
-from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.opening import ProductRequest, UserFunction
-from accprobe.gemm.callables.reductions import ReductionAdapter, RowsOfX, reduction_of
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import contract
 from accprobe.gemm.checks.regions import Region, ranges, same_rows
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import miscounts, row
-from accprobe.gemm.operands import Ints, draw_operands, layout_of, product_exponents
 from accprobe.gemm.tree.decomposition import decompose, products_per_sum
 from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, chains_of
 from accprobe.operands.distributions import DISTRIBUTIONS
-from accprobe.report.products import ProductRow
+from accprobe.records.products import ProductRow
 
 _Found = TypeVar("_Found")
 

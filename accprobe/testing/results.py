@@ -10,11 +10,11 @@ import numpy as np
 from accprobe.budget.accumulation import of_named
 from accprobe.budget.error_check import FALSE_ALARMS, Emulated, Mismatch, Tolerance
 from accprobe.budget.mutants import Operation
+from accprobe.callables.arrays import library_of
+from accprobe.callables.operands import scale_words
+from accprobe.callables.spec import BLOCK, SCALE_KINDS, Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import BLOCK, SCALES, Spec
-from accprobe.gemm.callables.arrays import library_of
-from accprobe.gemm.operands import scale_words
 from accprobe.isa import formats
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Scales
@@ -83,7 +83,7 @@ def _scales(spec: Spec, scales: tuple[Any, Any] | None, promote_every: int | Non
     if scales is None:
         return None, None
     a, b = (_patterns(x, FORMATS["f32"], "a scale").view(np.float32) for x in map(_two_dimensional, scales))
-    of = next((each for each in SCALES if replace(spec, scale=each).scale_shapes == (a.shape, b.shape)), None)
+    of = next((each for each in SCALE_KINDS if replace(spec, scale=each).scale_shapes == (a.shape, b.shape)), None)
     if of is None:
         raise AccprobeError(
             f"scales of {list(a.shape)} and {list(b.shape)} are no scales of {spec.m} rows, {spec.n} columns and K = {spec.k}"

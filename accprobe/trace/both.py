@@ -9,10 +9,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from accprobe.callables.adapter import described
+from accprobe.callables.opening import UserFunction, find_callable
+from accprobe.callables.options import attributes_set
 from accprobe.errors import AccprobeError
-from accprobe.gemm.callables.adapter import described
-from accprobe.gemm.callables.opening import UserFunction, find_callable
-from accprobe.gemm.callables.options import attributes_set
 from accprobe.trace.causes import OnOrigin, explain_origins
 from accprobe.trace.compare import Cause, TraceComparison, compare_traces
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping

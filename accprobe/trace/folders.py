@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.arrays import TorchArrays
 from accprobe.errors import AccprobeError, RecordingError, unreadable
-from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.operands.safetensors import Tensors, read_tensors, write_tensors
 from accprobe.trace.both import isolate_program
 from accprobe.trace.causes import OnOrigin, explain_origins

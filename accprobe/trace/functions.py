@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.callables.arrays import library_of
 from accprobe.function.candidates import Hypothesis, fit_rounding, recognise_function
 from accprobe.function.compositions import Library, compositions
 from accprobe.function.reference import FUNCTIONS, errors_in_ulp, exact_values
-from accprobe.gemm.callables.arrays import library_of
-from accprobe.gemm.verification import ordered
-from accprobe.isa.formats import Bits, Format
+from accprobe.isa.formats import Bits, Format, ordered
 from accprobe.trace.compare import Cause
 from accprobe.trace.sides import OriginSide, compared_parts
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.arrays import TorchArrays
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.any_order import Evaluate, given_by_some_order
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Spec, one_nan, scales_of_lines
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import TorchArrays
+from accprobe.gemm.blackbox import one_nan, scales_of_lines
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.explain import explain
 from accprobe.gemm.findings import findings

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from accprobe.callables.arrays import TorchArrays
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.arrays import TorchArrays
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
 from accprobe.trace.compare import Cause, Kind

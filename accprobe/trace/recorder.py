@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from accprobe.callables.options import FLAGS
 from accprobe.errors import ToolMissing
-from accprobe.gemm.callables.options import FLAGS
 from accprobe.trace.hashing import HashQueue
 from accprobe.trace.hooks import ModuleTracker, before_launches, inductor_kernels, profile_call
 from accprobe.trace.mapping import Mapped

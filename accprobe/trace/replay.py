@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from accprobe.gemm.callables.options import flags_set
+from accprobe.callables.options import flags_set
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.schemas import schema_of, tensors_in
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from accprobe.build import compiler
 from accprobe.build.probes import multiplies_matrices
-from accprobe.devices.protocol import Device, InstructionSubject, OnGpu
 from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware, sources
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.isa.instructions import Instruction
@@ -23,10 +22,11 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import Recipe, recipes
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import kinds
+from accprobe.operands.protocol import Device, InstructionSubject, OnGpu
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts
+from accprobe.records.verification import Advance, ComparisonCounts, Verification, silent
 from accprobe.verify import random
-from accprobe.verify.outcome import Advance, ComparisonCounts, Verification, silent
 
 # A batch has at most SIDE rows and SIDE columns; its columns are a multiple of NARROW.
 SIDE, NARROW = 4096, 64

@@ -13,7 +13,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, layouts, own_layouts
-from accprobe.verify.outcome import Events
+from accprobe.records.verification import Events
 
 AT_ONCE = 1 << 10  # Dot products drawn at once; those with a missing event are queried.
 

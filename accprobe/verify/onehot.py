@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.errors import NotRecorded
 from accprobe.isa import tile
 from accprobe.isa.families import FAMILIES
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.isa.sparsity import Places
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request
 
 MOST_EXAMINED = 8  # Mismatches whose cause is sought.

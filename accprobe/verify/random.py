@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, InstructionSubject
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
@@ -15,9 +14,10 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.protocol import Device, InstructionSubject
 from accprobe.operands.request import Request
+from accprobe.records.verification import CODE_PAIRS, Advance, ComparisonCounts, Verification, silent
 from accprobe.verify.code_pairs import every_pair, every_scale
-from accprobe.verify.outcome import CODE_PAIRS, Advance, ComparisonCounts, Verification, silent
 
 BATCH = 1 << 16  # Dot products drawn at once.
 

@@ -8,9 +8,9 @@ from importlib.resources import files
 import pytest
 
 from accprobe.audit.accumulators import accumulator
+from accprobe.isa import opcodes
 from accprobe.isa.instructions import catalog
 from accprobe.report.report import Report
-from accprobe.sass import opcodes
 
 MEASURED = "measured on an NVIDIA H100 80GB HBM3 and an NVIDIA H200 (reports h100, h200)"
 

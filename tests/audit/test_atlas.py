@@ -11,9 +11,9 @@ from compiled import needs
 from marks import some
 
 from accprobe.build import compiler, probes
-from accprobe.isa import architectures
+from accprobe.isa import architectures, opcodes
 from accprobe.isa.instructions import catalog, parse
-from accprobe.sass import lowering, opcodes
+from accprobe.sass import lowering
 
 ATLAS: dict[str, Any] = json.loads((files("accprobe") / "reports" / "lowering.json").read_text(encoding="utf-8"))
 TARGETS: list[str] = ATLAS["architectures"]

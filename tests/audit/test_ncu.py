@@ -19,9 +19,9 @@ from fakes import DENSE, WIDE, FakeDevice
 import accprobe.devices
 from accprobe.audit import ncu
 from accprobe.build import toolchain
+from accprobe.build.lowerings import Lowering
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.isa.instructions import parse
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.run import survey
 
 GEMM = [

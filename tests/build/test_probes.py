@@ -15,11 +15,11 @@ from probed import ONE_OF_EACH_LAYOUT
 from sparse_semantics import written_out
 
 from accprobe.build import probes
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.errors import AccprobeError
 from accprobe.isa import tile
 from accprobe.isa.families import TCGEN05
 from accprobe.isa.instructions import catalog, parse
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request
 from accprobe.verify.onehot import misplaced
 

@@ -15,8 +15,8 @@ from commands import invoke
 from heeding import time_limit_can_end
 
 from accprobe.build import driver
+from accprobe.callables.opening import ProductRequest
 from accprobe.cli.product_run import ProductRun, ProductSetting
-from accprobe.gemm.callables.opening import ProductRequest
 from accprobe.operands.distributions import DISTRIBUTIONS
 from accprobe.report.report import Report
 

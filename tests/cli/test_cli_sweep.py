@@ -13,8 +13,8 @@ import pytest
 from commands import invoke
 from compiled import needs
 
+from accprobe.records.sweeps import SweepRecord
 from accprobe.report.report import Report
-from accprobe.report.sweeps import SweepRecord
 
 pytest.importorskip("triton")
 needs("nvdisasm")

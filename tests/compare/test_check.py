@@ -8,7 +8,7 @@ from fakes import SPARSE, fake_report, float_row
 
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
-from accprobe.report.functions import FunctionRow
+from accprobe.records.functions import FunctionRow
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
 

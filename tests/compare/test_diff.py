@@ -13,8 +13,8 @@ from accprobe.compare.diff import Diff, diff, headline
 from accprobe.compare.differences import OPERATORS, UNKNOWN, holds, overlap, possible
 from accprobe.compare.pairs import Pair
 from accprobe.errors import AccprobeError
-from accprobe.infer.findings import Finding
 from accprobe.model.fields import finding_names
+from accprobe.records.findings import Finding
 from accprobe.render.subjects.comparison import Entry, diff_entries, verdict_counts
 from accprobe.report.published import published
 from accprobe.report.report import Report

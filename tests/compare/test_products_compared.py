@@ -10,7 +10,7 @@ from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.model.notation import product_json
-from accprobe.report.products import ProductRow
+from accprobe.records.products import ProductRow
 
 Row = dict[str, Any]
 

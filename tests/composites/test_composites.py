@@ -12,6 +12,7 @@ import pytest
 from commands import invoke
 
 import accprobe
+from accprobe.callables.reductions import COMPOSITE_NAMES
 from accprobe.compare.diff import diff, headline
 from accprobe.compare.pairs import versus
 from accprobe.composites.functions import combinations, functions_of
@@ -19,7 +20,6 @@ from accprobe.composites.orders import MERGES, LaneOrder
 from accprobe.composites.partial import Schedule, Sum
 from accprobe.composites.steps import COMPOSITES, Arguments, Steps, rules_of
 from accprobe.evaluate.product import product, sum_as_f32
-from accprobe.gemm.callables.reductions import COMPOSITE_NAMES
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, multiply_add
 from accprobe.report.report import Report

@@ -14,7 +14,6 @@ from plants import Plant, float_models, integer_models
 from accprobe.evaluate import evaluator, terms
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.reference import Evaluation
-from accprobe.infer.findings import Finding
 from accprobe.infer.neighbours import alternatives, coarser_bounds, field_pairs, floors, groups
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
@@ -23,6 +22,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.directed import Target, directed
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
+from accprobe.records.findings import Finding
 
 ONE_ROUND = "mma.sync.m16n8k32.f32.e4m3.e4m3.f32", "mma.sync.m16n8k8.f64.f64.f64.f64", "wgmma.m64n8k32.f16.e5m2.e5m2"
 

@@ -16,9 +16,9 @@ from planted_models import model_of
 from planted_plans import NAMED
 from planted_products import Planted
 
+from accprobe.callables.operands import draw_operands
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.operands import draw_operands
 from accprobe.isa.formats import Bits
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
 from accprobe.operands.distributions import DISTRIBUTIONS

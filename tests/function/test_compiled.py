@@ -11,7 +11,7 @@ from accprobe.function.model import SCALINGS, FunctionModel
 from accprobe.function.quadratic import Table
 from accprobe.function.records import model_of
 from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Turns
-from accprobe.report.functions import TableModelRecord
+from accprobe.records.functions import TableModelRecord
 from accprobe.report.report import Report
 
 # Borders: of subnormal numbers, f16, powers of two, tables, overflow and infinity, and halves between numbers.

@@ -20,7 +20,7 @@ from accprobe.function.fit import infer_table_model
 from accprobe.function.records import model_of, model_record
 from accprobe.function.statistics import measure_pass
 from accprobe.isa.formats import FORMATS
-from accprobe.report.functions import TableModelRecord
+from accprobe.records.functions import TableModelRecord
 
 Words = Any
 

@@ -13,10 +13,10 @@ from planted_boxes import FunctionBox, planted_attention
 from planted_products import Planted
 from product_judge import false_findings, is_planted_order
 
+from accprobe.callables.builtin import BACKENDS
+from accprobe.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import product
-from accprobe.gemm.callables.builtin import BACKENDS
-from accprobe.gemm.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
 from accprobe.isa.formats import FORMATS

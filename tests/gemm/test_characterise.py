@@ -18,15 +18,15 @@ from planted_products import Planted
 from planted_sums import Array, OperandRounding
 from product_judge import contradictions, false_findings, is_planted_order
 
-from accprobe.gemm.blackbox import Spec
+from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
 from accprobe.gemm.plans import alternative_plans, draft
 from accprobe.gemm.tree.decomposition import forward, reordered
 from accprobe.gemm.tree.slices import slice_readings
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Nested, Node, nested
+from accprobe.records.findings import Finding
 
 ELEMENTS = 1 << 10
 NOT_ONCE = {"int8, dropped tail": "40 missing: k = 512-551", "doubled k": "1 counted more than once: k = 255"}

@@ -16,14 +16,15 @@ from planted_disturbances import Around, Mispaired, scaled
 from planted_plans import FMAS
 from planted_sums import Array
 
+from accprobe.callables.operands import first_operands
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
-from accprobe.gemm.blackbox import RecordedCallable, Spec
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.contract import find_dependence
 from accprobe.gemm.checks.pairing import DEPENDS_ON_VALUES
 from accprobe.gemm.checks.regions import FIRST, compare_at_end, repeat_first
 from accprobe.gemm.findings import ProductOutcome, findings, row, status
-from accprobe.gemm.operands import first_operands
 from accprobe.isa.formats import FORMATS
 from accprobe.report.words import miscounted
 from accprobe.testing import assert_every_k_once

@@ -11,11 +11,11 @@ import pytest
 from commands import invoke
 
 import accprobe
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.arrays import open_arrays
+from accprobe.callables.epilogues import Activation, Epilogue, activation_named
+from accprobe.callables.spec import Spec
 from accprobe.gemm import epilogue
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.epilogues import Activation, Epilogue, activation_named
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.epilogue import infer_epilogue
 from accprobe.gemm.findings import ProductOutcome, findings, status

@@ -13,8 +13,8 @@ from planted_plans import AMPERE, FMAS, FP8, HOPPER, operands
 from planted_products import Planted
 from planted_sums import Array
 
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.explain import explain
 from accprobe.gemm.known_plans import Explanation, KnownPlan, SampledPlans, sizes, steps_to_try
 from accprobe.isa.formats import FORMATS, Bits

@@ -11,8 +11,8 @@ from planted_boxes import FunctionBox, chain
 from planted_sums import Array
 from pydantic import TypeAdapter
 
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
-from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import findings, status
 from accprobe.isa.formats import FORMATS

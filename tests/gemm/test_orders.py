@@ -15,7 +15,7 @@ from planted_plans import HOPPER
 from planted_products import Planted
 from planted_sums import Array
 
-from accprobe.gemm.blackbox import Spec
+from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status

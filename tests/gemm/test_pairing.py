@@ -13,7 +13,8 @@ from planted_disturbances import Mispaired
 from planted_plans import FMAS, HOPPER, NAMED
 from planted_sums import Array
 
-from accprobe.gemm.blackbox import RecordedCallable, Spec
+from accprobe.callables.spec import Spec
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks import pairing
 from accprobe.gemm.checks.contract import Counted, count_products

@@ -11,7 +11,8 @@ from planted_plans import HOPPER
 from planted_products import Planted
 from planted_sums import Array
 
-from accprobe.gemm.blackbox import RecordedCallable, Spec
+from accprobe.callables.spec import Spec
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import Region
 from accprobe.gemm.dots import (

@@ -10,7 +10,7 @@ from planted_boxes import FunctionBox, box_of, spec_of
 from planted_plans import HOPPER
 from planted_sums import Array
 
-from accprobe.gemm.blackbox import Spec
+from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import findings, status

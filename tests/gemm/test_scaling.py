@@ -15,8 +15,9 @@ from planted_plans import FMAS, HOPPER, NAMED
 from planted_products import Planted
 from planted_sums import TYPES, Array
 
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.gemm.blackbox import RecordedCallable, Spec
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import status
 from accprobe.gemm.scaling import Scaled, infer_scales, scaling_in_words

@@ -9,10 +9,10 @@ import pytest
 from planted_boxes import FunctionBox, chain
 from planted_sums import Array
 
-from accprobe.gemm.blackbox import Spec
+from accprobe.callables.operands import OWN
+from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, status
-from accprobe.gemm.operands import OWN
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.operands.distributions import DISTRIBUTIONS, random_lines
 

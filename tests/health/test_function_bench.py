@@ -15,8 +15,8 @@ from accprobe.health.functions import MOST_SMS, NOWHERE, FunctionBench, Launched
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.isa.formats import Bits
+from accprobe.records.functions import FunctionRow
 from accprobe.render.subjects.health import health_blocks
-from accprobe.report.functions import FunctionRow
 from accprobe.report.report import Report
 
 SMS, FAULTY_SM, BIT = 4, 2, 9

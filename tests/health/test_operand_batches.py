@@ -15,10 +15,10 @@ from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import LAYOUTS, layouts, stored_products
+from accprobe.records.verification import Events
 from accprobe.report.names import named_models
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.layouts import with_layouts
-from accprobe.verify.outcome import Events
 
 LARGEST = {
     "fp8": "wgmma.m64n256k32.f32.e4m3.e4m3",

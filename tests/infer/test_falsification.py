@@ -13,14 +13,15 @@ from plants import Plant, float_models, instruction, integer_models
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import Alternative
+from accprobe.infer.characterise import Characterisation
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
-from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.neighbours import alternatives
 from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
 from accprobe.operands.request import Request
+from accprobe.records.findings import Finding
 from accprobe.survey.row import settle
 
 

@@ -18,10 +18,10 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
+from accprobe.records.verification import Verification
 from accprobe.report.report import Report
 from accprobe.survey.row import checked, instability, settle
 from accprobe.verify.onehot import misplaced, one_hot
-from accprobe.verify.outcome import Verification
 
 MODEL = KNOWN[FP8]
 

@@ -14,9 +14,9 @@ from plants import Plant, float_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
+from accprobe.infer.characterise import Characterisation
 from accprobe.infer.distinguishing import Search
 from accprobe.infer.falsification import MANY, falsify
-from accprobe.infer.findings import Characterisation, Finding
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
@@ -28,6 +28,7 @@ from accprobe.model.tree import (
 )
 from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
 from accprobe.operands.kinds import draw_every_kind
+from accprobe.records.findings import Finding
 
 E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
 

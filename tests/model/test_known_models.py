@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from hardware_vectors import VECTORS, Recorded, compare, find_vectors, needs_vectors, published_models
 
+from accprobe.build.lowerings import is_ordinary
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, chip, known_models
 from accprobe.model.tree import Arithmetic
 from accprobe.report.names import named_models
-from accprobe.sass.lowering import is_ordinary
 
 SETS = find_vectors(VECTORS) if (VECTORS / "H100").is_dir() else []
 IN_F32 = [recorded for recorded in SETS if recorded.result == "fp32"]

@@ -8,8 +8,8 @@ import pytest
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.model.notation import parse_order
+from accprobe.records.rows import Row
 from accprobe.report.evidence import load_with_evidence
-from accprobe.report.rows import Row
 
 
 @pytest.fixture(scope="module")

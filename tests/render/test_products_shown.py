@@ -10,10 +10,10 @@ from shown import in_markdown, page_of
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import multiply_add
 from accprobe.model.tree import DotModel
+from accprobe.records.products import ProductRow
 from accprobe.render.document import text_of
 from accprobe.render.subjects import products
 from accprobe.render.subjects.report import report_blocks
-from accprobe.report.products import ProductRow
 
 Row = dict[str, Any]
 

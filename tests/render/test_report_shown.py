@@ -16,15 +16,15 @@ from shown import details_of, in_markdown, on_terminal, page_of, page_of_diff, t
 
 from accprobe.compare.diff import diff, headline
 from accprobe.isa.instructions import catalog
+from accprobe.records.rows import Row
+from accprobe.records.verification import TileCoverage, Verification
 from accprobe.render.data import diff_json
 from accprobe.render.document import on_one_line, text_of
 from accprobe.render.subjects.comparison import diff_blocks
 from accprobe.render.subjects.instruction import excluded_faults
 from accprobe.render.subjects.report import COLUMNS, TableLine, report_blocks, rows_blocks
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 from accprobe.report.words import brace_patterns
-from accprobe.verify.outcome import TileCoverage, Verification
 
 NAMES = [inst.name for inst in catalog("sm_90a")]
 NAME = "wgmma.m64n8k32.f32.e4m3.e4m3"

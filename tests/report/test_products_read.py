@@ -12,8 +12,8 @@ from product_rows import TAIL, dropped, product_data, product_model, product_rep
 
 from accprobe.errors import ReportError
 from accprobe.model.product import Scales
+from accprobe.records.products import ProductRow
 from accprobe.report.autosave import with_results
-from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
 from accprobe.report.words import miscounted, plan_words
 

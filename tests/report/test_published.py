@@ -4,14 +4,14 @@ import pytest
 
 from accprobe.devices.simulated import simulated_device
 from accprobe.infer.characterise import characterise
-from accprobe.infer.findings import Finding, findings_of
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
+from accprobe.records.findings import Finding, findings_of
+from accprobe.records.rows import Row
 from accprobe.render.subjects.instruction import tree
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 from accprobe.survey.run import survey
 
 ROWS = Report.load("h200").measured

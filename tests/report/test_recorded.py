@@ -16,11 +16,11 @@ from accprobe.isa.instructions import catalog
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request, joined
+from accprobe.records.rows import Row
+from accprobe.records.verification import CODE_PAIRS, COVERING, TileCoverage
 from accprobe.report.evidence import load_with_evidence
 from accprobe.report.recorded import find, recorded
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
-from accprobe.verify.outcome import CODE_PAIRS, COVERING, TileCoverage
 from accprobe.verify.random import batches
 
 GPUS, CPUS = ("h100", "h200"), ("cpu-zen4", "cpu-emerald-rapids")

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.build.lowerings import Lowering
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.isa.opcodes import kind_of
 from accprobe.model.notation import dot_json
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
+from accprobe.operands.protocol import Device, DeviceKind
 from accprobe.operands.request import Request
 from accprobe.report.report import SCHEMA, Report
-from accprobe.sass.lowering import Lowering
-from accprobe.sass.opcodes import kind_of
 
 DENSE = "mma.sync.m16n8k16.s32.s8.s8.s32"
 WIDE = "mma.sync.m16n8k32.s32.s8.s8.s32"

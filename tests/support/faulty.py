@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from outside import Unit
 
-from accprobe.devices.protocol import Device, DeviceKind
+from accprobe.build.lowerings import Lowering
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
+from accprobe.operands.protocol import Device, DeviceKind
 from accprobe.operands.request import Request
-from accprobe.sass.lowering import Lowering
 
 Mask = NDArray[np.bool_]
 

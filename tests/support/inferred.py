@@ -9,13 +9,13 @@ from plants import Plant, instruction
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.distinguishing import Results, Search
-from accprobe.infer.findings import Finding
 from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import parse
 from accprobe.model.notation import parse_order
 from accprobe.model.published import known_models
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
+from accprobe.records.findings import Finding
 from accprobe.survey.row import settle
 from accprobe.verify.random import verify
 

@@ -15,12 +15,12 @@ from hostile import hostile, huge_cancelling
 from plants import Plant
 
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.findings import Finding, feature_values, irrelevant_features, order_findings
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import laid_out
-from accprobe.report.rows import Row
+from accprobe.records.findings import Finding, feature_values, irrelevant_features, order_findings
+from accprobe.records.rows import Row
 from accprobe.survey.run import survey
 
 Verdict = Literal["right", "wrong", "excluded", "not begun", "not confirmed", "crashed", "too late"]

@@ -9,9 +9,9 @@ import numpy as np
 from planted_products import Planted
 from planted_sums import Array
 
+from accprobe.callables.operands import unit_scales
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.operands import unit_scales
 from accprobe.isa.formats import FORMATS, Bits
 
 Multiply = Callable[..., Array]

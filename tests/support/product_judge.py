@@ -14,12 +14,12 @@ from planted_boxes import box_of
 from planted_models import model_of
 from planted_products import Planted
 
+from accprobe.callables.operands import draw_operands
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
 from accprobe.gemm.blackbox import scales_of_lines
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
-from accprobe.gemm.operands import draw_operands
 from accprobe.model.product import Merged, Nested, Node, ProductModel, nested
 
 Verdict = Literal["right", "wrong", "called unstable", "not confirmed", "crashed", "too late"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fakes import report_data
 
-from accprobe.gemm.blackbox import Spec
+from accprobe.callables.spec import Spec
 from accprobe.gemm.findings import plan_findings
 from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import product_json

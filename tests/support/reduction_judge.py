@@ -11,14 +11,14 @@ import numpy as np
 from planted_reductions import COMPENSATED, TYPES, Planted
 from product_judge import WAYS, Judgement, judgement
 
+from accprobe.callables.arrays import open_arrays
+from accprobe.callables.operands import draw_operands
+from accprobe.callables.reductions import ReductionAdapter
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.any_order import given_by_some_order
 from accprobe.evaluate.product import product
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.arrays import open_arrays
-from accprobe.gemm.callables.reductions import ReductionAdapter
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings
-from accprobe.gemm.operands import draw_operands
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, Node, folded
 

@@ -12,11 +12,11 @@ from block_forms import filled, tabled
 
 from accprobe.isa.instructions import parse
 from accprobe.model.published import chip
+from accprobe.records.products import ProductRow
+from accprobe.records.rows import Row
 from accprobe.render.document import Grid, on_one_line, text_of
 from accprobe.render.subjects import sweeps
-from accprobe.report.products import ProductRow
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 from accprobe.report.words import effective_bits, ran_as
 from accprobe.report.words import found as finding
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from accprobe.compare.diff import Diff, headline
+from accprobe.records.rows import Row
 from accprobe.render.document import Element
 from accprobe.render.html import html_page
 from accprobe.render.markdown import markdown_text
@@ -13,7 +14,6 @@ from accprobe.render.subjects.instruction import instruction_section
 from accprobe.render.subjects.report import report_blocks, report_page
 from accprobe.render.terminal import screen_lines
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 
 
 def on_terminal(blocks: Iterable[Element], width: int = 160) -> str:

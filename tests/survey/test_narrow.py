@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from fakes import Tiled
 
+from accprobe.build.lowerings import Lowering
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
-from accprobe.report.rows import Row
+from accprobe.records.rows import Row
 from accprobe.report.words import detour
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.row import Surveyor
 
 KNOWN = known_models("h100")

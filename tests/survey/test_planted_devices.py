@@ -18,15 +18,14 @@ from hostile import hostile
 from judge import judged
 from plants import OPCODES, Plant
 
-from accprobe.infer.findings import Finding
-from accprobe.isa import tile
+from accprobe.isa import opcodes, tile
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel
-from accprobe.report.claims import Alternatives
-from accprobe.report.rows import Row
-from accprobe.sass import opcodes
-from accprobe.verify.outcome import Verification
+from accprobe.records.claims import Alternatives
+from accprobe.records.findings import Finding
+from accprobe.records.rows import Row
+from accprobe.records.verification import Verification
 
 INST = parse("mma.sync.m16n8k32.s32.s8.s8.s32")
 MODEL = known_models("h100")[INST].model

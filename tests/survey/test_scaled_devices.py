@@ -11,15 +11,15 @@ from departures import Scaling, Wide
 from fakes import Tiled
 from outside import Unit
 
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import stored_products
-from accprobe.report.rows import Row
+from accprobe.records.rows import Row
 from accprobe.survey.row import Surveyor
 from accprobe.verify.coverage import Coverage, cover
 

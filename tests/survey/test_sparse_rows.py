@@ -16,7 +16,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, FloatArithmetic, IntegerArithmetic, chain
 from accprobe.operands.request import Request
-from accprobe.report.rows import Row
+from accprobe.records.rows import Row
 from accprobe.survey.run import survey
 
 # What becomes of answers [N]: of what B holds where A stores nothing [N, K / 2], and the rows of A [N, K / 2].

@@ -7,18 +7,19 @@ from fakes import DENSE, SPARSE, WIDE, FakeDevice
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.infer import falsification
 from accprobe.infer.alternative import Alternative
+from accprobe.infer.characterise import Characterisation
 from accprobe.infer.falsification import Falsification
-from accprobe.infer.findings import Bound, Characterisation, Finding
 from accprobe.infer.query_log import Contradictions, QueryLog
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
+from accprobe.records.findings import Bound, Finding
+from accprobe.records.rows import Row
+from accprobe.records.verification import Verification
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 from accprobe.survey import row as rows
 from accprobe.survey.row import with_status
 from accprobe.survey.run import survey
-from accprobe.verify.outcome import Verification
 
 # Accumulators of two models.
 OVERFLOWS = (("A", "wrap"), ("B", "saturate"))

@@ -8,7 +8,7 @@ from functools import cache, reduce
 import numpy as np
 import pytest
 
-from accprobe.sass.lowering import Lowering
+from accprobe.build.lowerings import Lowering
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.configurations import DTYPES, Configuration
 from accprobe.sweep.masks import SETS, OperandSet, Totals, draw_matrices

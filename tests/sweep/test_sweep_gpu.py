@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accprobe.gemm.callables.arrays import TorchArrays
-from accprobe.sass.lowering import Lowering
+from accprobe.build.lowerings import Lowering
+from accprobe.callables.arrays import TorchArrays
 from accprobe.sweep import masks
 from accprobe.sweep.configurations import DTYPES, Configuration
 from accprobe.sweep.kernel import Compiled, GpuBench

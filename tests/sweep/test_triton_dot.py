@@ -22,7 +22,7 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 import torch
-from accprobe.gemm.callables.arrays import TorchArrays
+from accprobe.callables.arrays import TorchArrays
 from accprobe.probes.triton_dot import masked_gemm
 from accprobe.sweep.configurations import DTYPES
 from accprobe.sweep.masks import mask

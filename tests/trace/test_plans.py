@@ -11,8 +11,8 @@ import pytest
 from planted_plans import FMAS, FP8
 from planted_products import Planted
 
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.any_order import on_cpu
-from accprobe.gemm.blackbox import Spec
 from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, steps_to_try
 from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans

@@ -8,14 +8,14 @@ from departures import Entry, Wide
 from outside import Unit
 from plants import OPCODES, Plant
 
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.published import known_models
+from accprobe.operands.protocol import InstructionSubject
+from accprobe.records.verification import CODE_PAIRS
 from accprobe.verify import bulk
 from accprobe.verify.code_pairs import every_pair
 from accprobe.verify.coverage import cover
-from accprobe.verify.outcome import CODE_PAIRS
 
 HOPPER = {inst: known.model for inst, known in known_models("h100").items()}
 OF_FEW_CODES = [name for name in OPCODES if parse(name) in HOPPER and parse(name).a.bits == 8]

@@ -10,10 +10,10 @@ from departures import Packing, Wide
 from faulty import Fault, PlantedDevice
 from outside import Unit
 
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.published import known_models
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
 from accprobe.verify.code_pairs import every_scale

@@ -9,12 +9,12 @@ import pytest
 from fakes import FakeDevice
 from sparse_semantics import patterns_of, written_out
 
-from accprobe.devices.protocol import InstructionSubject
+from accprobe.build.lowerings import Lowering
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request
-from accprobe.sass.lowering import Lowering
 from accprobe.survey.run import survey
 from accprobe.verify.onehot import misplaced, one_hot
 

@@ -9,12 +9,12 @@ import pytest
 from marks import some
 from sparse_semantics import kept
 
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import parse
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.kinds import draw
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.report.names import named_models
 from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes
 from accprobe.verify.coverage import cover

@@ -16,8 +16,8 @@ from accprobe.model.published import known_models
 from accprobe.model.tree import DotModel, IntegerArithmetic, chain
 from accprobe.operands.kinds import kinds
 from accprobe.operands.request import Request
+from accprobe.records.verification import Verification
 from accprobe.verify import random as module
-from accprobe.verify.outcome import Verification
 from accprobe.verify.random import verify
 
 BF16 = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")

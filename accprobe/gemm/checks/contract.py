@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import Ints, first_operands, layout_of, ones
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks import pairing
-from accprobe.gemm.checks.pairing import ElementMask
+from accprobe.gemm.checks.pairing import ElementMask, whole_product
 from accprobe.gemm.checks.quantisation import find_quantisation
 from accprobe.gemm.checks.regions import Region, region_of, without
-from accprobe.gemm.operands import Ints, first_operands, layout_of, ones, whole_product
 from accprobe.isa.formats import Bits, Format
 from accprobe.operands.distributions import random_lines, times_power
 

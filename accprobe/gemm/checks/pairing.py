@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import Ints, layout_of, whole_operands, whole_zeros
+from accprobe.callables.spec import Spec
 from accprobe.evaluate.error_free import Floats
-from accprobe.gemm.blackbox import RecordedCallable, Spec
+from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.regions import Region, first_few, ranges
-from accprobe.gemm.operands import Ints, layout_of, whole_operands, whole_product, whole_zeros
 from accprobe.isa.formats import Bits, Format
 
 # Random products in which every element is compared.
@@ -330,3 +331,8 @@ def _decoded(spec: Spec, query: Callable[[Ints], Floats], numbers: Ints) -> Ints
         one &= (digit >= 0) & (digit < base) & (digit == np.round(digit))
         found = found + np.where(one, digit, 0).astype(np.int64) * power
     return np.where(one & (found < len(numbers)), found, -1)
+
+
+def whole_product(subject: RecordedCallable, a: Ints, b: Ints) -> NDArray[np.float64]:
+    """Probe a product of whole numbers and return D [M, N]."""
+    return subject.spec.out.values(subject.product(*whole_operands(subject.spec, a, b), keep=False))

@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import layout_of
 from accprobe.evaluate.error_free import Floats
 from accprobe.evaluate.product import Singles
 from accprobe.evaluate.quantised import Sharing, nearest_patterns, quantised_operand
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.operands import layout_of
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.operands.distributions import random_lines, times_power
 

@@ -10,9 +10,10 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, draw_operands, first_operands, layout_of
+from accprobe.callables.spec import BlackBox, Spec
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import BlackBox, Call, RecordedCallable, Spec, one_nan
-from accprobe.gemm.operands import MAX_EXPONENT, MIN_EXPONENT, Ints, Layout, draw_operands, first_operands, layout_of
+from accprobe.gemm.blackbox import Call, RecordedCallable, one_nan
 from accprobe.isa.formats import Bits
 from accprobe.model.tree import number_ranges
 from accprobe.operands.distributions import random_lines, times_power

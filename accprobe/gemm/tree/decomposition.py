@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from accprobe.gemm.operands import Ints
+from accprobe.callables.operands import Ints
 from accprobe.gemm.tree.tree_builder import NoTree, PartialTree
 from accprobe.model.product import (
     Chain,

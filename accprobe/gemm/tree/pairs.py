@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.callables.operands import Ints, layout_of, power
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.operands import Ints, Units, layout_of, power, units_in
+from accprobe.gemm.tree.units import Units, units_in
 from accprobe.isa.formats import Bits
 
 # Calls for the units of one pair beyond which the products are sorted instead.

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accprobe.callables.operands import Ints, layout_of, power
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.operands import Ints, Units, layout_of, power, units_in
 from accprobe.gemm.tree.decomposition import flat, forward, order_name, renumbered, reordered
 from accprobe.gemm.tree.tree_builder import NoTree, measured_units
+from accprobe.gemm.tree.units import Units, units_in
 from accprobe.model.product import Chain, Merged, Nested, Node, chains_of, nested
 
 # Maximum number of slices in every reading of the tree but the first.

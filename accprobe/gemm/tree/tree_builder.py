@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accprobe.callables.operands import Ints, layout_of, power
 from accprobe.errors import AccprobeError
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.contract import single_products
-from accprobe.gemm.operands import Ints, Units, batch_sizes, layout_of, power, unit_candidates, units_in, units_of_b
 from accprobe.gemm.tree.pairs import ColumnPairs, ProductPairs, is_whole
+from accprobe.gemm.tree.units import Units, batch_sizes, unit_candidates, units_in, units_of_b
 
 # Subtrees of one shape that are probed; further ones are assumed equal until verification.
 SAMPLED_PARTS = 3

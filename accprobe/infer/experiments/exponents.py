@@ -9,10 +9,10 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, choose_word
-from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
 from accprobe.operands.request import Request, joined
+from accprobe.records.findings import Finding, Findings
 
 # A bit pattern of A and one of B.
 Codes = tuple[int, int]

@@ -10,11 +10,11 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, choose
-from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Workbench
 from accprobe.isa.formats import Format
 from accprobe.model.tree import IntegerOverflow
 from accprobe.operands.request import Request
+from accprobe.records.findings import Finding, Findings
 
 
 def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

@@ -22,7 +22,6 @@ import numpy as np
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, choose_word, leaves_of, named
-from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, two_to
 from accprobe.isa.formats import FORMATS
 from accprobe.model.fields import Name
@@ -30,6 +29,7 @@ from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
+from accprobe.records.findings import Finding, Findings
 
 EVIDENCE = 6
 RATIO = 120  # log2(M / unit) at most: more than the products of any format need.

@@ -18,12 +18,12 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.infer.draft import REACH, Draft, DraftNode, RowSeries, Slot, agree, choose_word, limit, named, span
-from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Workbench, two_to
 from accprobe.model.fields import Name
 from accprobe.model.tree import SUM_BITS, Role, Rounding
 from accprobe.operands.exchange import Exchange
 from accprobe.operands.kinds import draw
+from accprobe.records.findings import Finding, Findings
 
 SEED = 20_25
 LONE = 100  # Random products that show how lone products are rounded.

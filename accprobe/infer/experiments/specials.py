@@ -14,13 +14,13 @@ import numpy as np
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import combinations_of
 from accprobe.infer.draft import Draft, choose, choose_word
-from accprobe.infer.findings import Finding, Findings
 from accprobe.infer.workbench import EVIDENCE, Dyadic, LeafValues, Reach, Workbench, pattern_of, two_to
 from accprobe.isa.formats import Format
 from accprobe.model.fields import Name
 from accprobe.model.tree import DotModel, NanPayload, Role, Subnormals, Tininess, UnderflowSign, ZeroSign
 from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import Request, joined
+from accprobe.records.findings import Finding, Findings
 
 SUMS = 3  # Kinds of sums in which many terms of one sign are added beside C and inner sums.
 OF_A_KIND = 256  # Random dot products of each kind under each setting of a control register.

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from accprobe.records.functions import FunctionRow
 from accprobe.render.document import Column, Element, List, Paragraph, Phrase, tabulate
-from accprobe.report.functions import FunctionRow
 from accprobe.report.words import percent, so_many
 
 COLUMNS = (

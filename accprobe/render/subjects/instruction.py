@@ -8,15 +8,18 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from accprobe.devices.protocol import Device
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import FEATURES
 from accprobe.model.published import explained_text
 from accprobe.model.tree import DotModel, FusedSum, number_ranges
 from accprobe.operands.exchange import Counterexample, Exchange
+from accprobe.operands.protocol import Device
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
+from accprobe.records.claims import NOT_MEASURED, Status
+from accprobe.records.rows import Row
+from accprobe.records.verification import Events, TileCoverage, Verification
 from accprobe.render.document import (
     GLUE,
     Code,
@@ -34,10 +37,7 @@ from accprobe.render.document import (
     tabulate,
     unglued,
 )
-from accprobe.report.claims import NOT_MEASURED, Status
-from accprobe.report.rows import Row
 from accprobe.report.words import detour, effective_bits, found, is_narrow, ran_as, so_many, word
-from accprobe.verify.outcome import Events, TileCoverage, Verification
 
 PROVISOS: dict[Status, str] = {
     "inferred": "The findings are suggestions: a result contradicts the model, or coverage is incomplete.",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel, ScaleOf
 from accprobe.model.tree import FloatArithmetic
+from accprobe.records.findings import Finding
+from accprobe.records.products import CompositeRecord, KernelRecord, ProductRow, RegionRecord
 from accprobe.render.document import (
     Column,
     Element,
@@ -24,7 +25,6 @@ from accprobe.render.document import (
 )
 from accprobe.render.subjects.instruction import PROVISOS
 from accprobe.render.subjects.sass import short_name
-from accprobe.report.products import CompositeRecord, KernelRecord, ProductRow, RegionRecord
 from accprobe.report.words import (
     FindingsByName,
     along,

@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from accprobe.build.lowerings import is_ordinary
 from accprobe.compare.pairs import role_of
+from accprobe.isa import opcodes
 from accprobe.model.fields import FEATURES
 from accprobe.model.published import explained_text, title
 from accprobe.model.published import names as chips
+from accprobe.records.claims import NOT_MEASURED, Status
+from accprobe.records.rows import Row
 from accprobe.render.document import (
     Column,
     Element,
@@ -29,13 +33,9 @@ from accprobe.render.subjects.functions import function_blocks, function_headlin
 from accprobe.render.subjects.instruction import coverage, instruction_section
 from accprobe.render.subjects.products import all_alarms, products_blocks, products_page
 from accprobe.render.subjects.sweeps import sweep_blocks, sweep_headline, sweep_page
-from accprobe.report.claims import NOT_MEASURED, Status
 from accprobe.report.published import measured_on
 from accprobe.report.report import Report
-from accprobe.report.rows import Row
 from accprobe.report.words import brace_patterns, detour, effective_bits, found, is_narrow, ran_as, so_many, status_counts
-from accprobe.sass import opcodes
-from accprobe.sass.lowering import is_ordinary
 
 FACTS = {"sm_count": "{} SMs", "memory_gib": "{} GiB", "max_clock_mhz": "{} MHz at most"}
 """Facts about a device in words; others follow their names."""

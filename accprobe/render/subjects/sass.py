@@ -11,9 +11,9 @@ from typing import NamedTuple
 from accprobe.audit.accumulators import Accumulator
 from accprobe.audit.kernels import UNPACKS, Kernel, Reading, Shortfall
 from accprobe.isa.formats import FORMATS
+from accprobe.isa.opcodes import parse
 from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, paragraphs, tabulate
 from accprobe.report.words import so_many
-from accprobe.sass.opcodes import parse
 from accprobe.sass.promotion import Chain
 
 NAMED = 3

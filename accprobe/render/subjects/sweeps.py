@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
+from accprobe.isa import opcodes
 from accprobe.isa.formats import FORMATS
+from accprobe.records.sweeps import OperandSet, SweepRecord
 from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, tabulate
-from accprobe.report.sweeps import OperandSet, SweepRecord
 from accprobe.report.words import percent, register
-from accprobe.sass import opcodes
 
 NOTES = (
     "≥: a lower bound: exact sums of these operands show no more bits either. N of 23: the mask clears bits of an f32 sum of"

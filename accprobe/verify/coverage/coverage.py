@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.devices.protocol import InstructionSubject
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, alike
+from accprobe.records.verification import COVERING, NOT_FOUND, Advance, Events, Verification, silent
 from accprobe.verify.corpora import stored_operands, tries_of
 from accprobe.verify.coverage.events import Key
 from accprobe.verify.coverage.integers import DRAWS, ODD_PRODUCTS, integer_operands
 from accprobe.verify.coverage.search import Reached, search
 from accprobe.verify.coverage.trace import MODELS_KEPT, RowNumbers, trace_of
 from accprobe.verify.layouts import layout_operands, with_layouts
-from accprobe.verify.outcome import COVERING, NOT_FOUND, Advance, Events, Verification, silent
 from accprobe.verify.random import Known, compared, known_pairs, predicted_batches
 
 AT_ONCE = 512  # Dot products of one request.

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.arrays import TorchArrays
+from accprobe.callables.builtin import BUILTIN, semi_structured
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import TorchArrays
-from accprobe.gemm.callables.builtin import BUILTIN, semi_structured
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accprobe.callables.adapter import CallableAdapter, one_sentence
+from accprobe.callables.arrays import ArrayLibrary, TorchArrays, open_arrays
+from accprobe.callables.opening import Opened, ProductRequest, find_callable, open_callable
+from accprobe.callables.operands import ones
+from accprobe.callables.options import FLAGS, under_flags
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.adapter import CallableAdapter, one_sentence
-from accprobe.gemm.callables.arrays import ArrayLibrary, TorchArrays, open_arrays
-from accprobe.gemm.callables.opening import Opened, ProductRequest, find_callable, open_callable
-from accprobe.gemm.callables.options import FLAGS, under_flags
-from accprobe.gemm.operands import ones
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 torch = pytest.importorskip("torch")

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from accprobe.infer.findings import Finding
 from accprobe.isa.formats import FORMATS
-from accprobe.verify.outcome import Count, Verification
+from accprobe.records.findings import Finding
+from accprobe.records.verification import Count, Verification
 
 Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
 """confirmed: the model explains every result, and, of an instruction, every tile element and event was covered. inferred: there

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accprobe.callables.arrays import ARRAYS, ArrayLibrary, TorchArrays, open_arrays
 from accprobe.errors import AccprobeError, ToolMissing
-from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, TorchArrays, open_arrays
 from accprobe.isa.formats import FORMATS, Bits
 
 torch = pytest.importorskip("torch")

@@ -6,9 +6,9 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from accprobe.infer.findings import Bound
-from accprobe.report.claims import StrictRecord
-from accprobe.sass.lowering import OpcodeSource
+from accprobe.build.lowerings import OpcodeSource
+from accprobe.records.claims import StrictRecord
+from accprobe.records.findings import Bound
 
 OperandSet = Literal["normal", "full-width", "uniform"]
 """Operand distributions of a sweep: of floats `normal` and `full-width`, of integers `uniform`."""

@@ -7,15 +7,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from accprobe.build.lowerings import OpcodeSource, is_ordinary
 from accprobe.errors import AccprobeError
 from accprobe.isa import instructions
 from accprobe.isa.instructions import Instruction
+from accprobe.isa.opcodes import MATRIX
 from accprobe.model.notation import DotModelField
 from accprobe.model.published import Explained
 from accprobe.operands.exchange import Exchange, digits
-from accprobe.report.claims import Claim, Part
-from accprobe.sass.lowering import OpcodeSource, is_ordinary
-from accprobe.sass.opcodes import MATRIX
+from accprobe.records.claims import Claim, Part
 
 
 class Row(Part, Claim):

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.callables.adapter import CallableAdapter, Multiply
+from accprobe.callables.arrays import ArrayLibrary, open_arrays
+from accprobe.callables.opening import Opened, ProductRequest, UserFunction, find_callable
+from accprobe.callables.operands import Ints
+from accprobe.callables.options import FLAGS, Options, under_flags, with_defaults
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.adapter import CallableAdapter, Multiply
-from accprobe.gemm.callables.arrays import ArrayLibrary, open_arrays
-from accprobe.gemm.callables.opening import Opened, ProductRequest, UserFunction, find_callable
-from accprobe.gemm.callables.options import FLAGS, Options, under_flags, with_defaults
-from accprobe.gemm.operands import Ints
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 COLLECTIVES = ("torch.distributed:all_reduce", "torch.distributed:reduce_scatter")
@@ -45,7 +45,7 @@ def open_reduction(
     request: its shape is (1, rows, K). Raises AccprobeError if the callable is no sum or mean of one dimension.
     """
     if name in COLLECTIVES:
-        from accprobe.gemm.callables.collectives import open_collective
+        from accprobe.callables.collectives import open_collective
 
         check_arrays(name, arrays)
         return open_collective(name, request, options, device)

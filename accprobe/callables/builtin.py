@@ -17,12 +17,12 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 
 from accprobe.build import driver, install
+from accprobe.callables.adapter import Multiply
+from accprobe.callables.arrays import ArrayLibrary, torch_type
+from accprobe.callables.epilogues import addmm, baddbmm, linear
+from accprobe.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags, whole_option
+from accprobe.callables.spec import Spec, usual_result
 from accprobe.errors import AccprobeError, UnknownName, nearest
-from accprobe.gemm.blackbox import Spec, usual_result
-from accprobe.gemm.callables.adapter import Multiply
-from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
-from accprobe.gemm.callables.epilogues import addmm, baddbmm, linear
-from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags, whole_option
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from accprobe.callables.arrays import ArrayLibrary, torch_type
+from accprobe.callables.options import Options, flags_set, given_flags
+from accprobe.callables.spec import Spec
 from accprobe.errors import UnknownName, nearest
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.arrays import ArrayLibrary, torch_type
-from accprobe.gemm.callables.options import Options, flags_set, given_flags
 from accprobe.isa.formats import Bits
 
 # Values of the option `activation` of torch:linear: functions of torch.nn.functional and their arguments.

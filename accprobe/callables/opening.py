@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from accprobe.callables.adapter import CallableAdapter, Multiply, one_sentence
+from accprobe.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
+from accprobe.callables.builtin import BUILTIN, Builtin, own_result
+from accprobe.callables.epilogues import Epilogue
+from accprobe.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
+from accprobe.callables.spec import Spec, usual_result
 from accprobe.errors import MOST_KNOWN, AccprobeError, ToolMissing, UnknownName, did_you_mean, nearest, unreadable
-from accprobe.gemm.blackbox import Spec, usual_result
-from accprobe.gemm.callables.adapter import CallableAdapter, Multiply, one_sentence
-from accprobe.gemm.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
-from accprobe.gemm.callables.builtin import BUILTIN, Builtin, own_result
-from accprobe.gemm.callables.epilogues import Epilogue
-from accprobe.gemm.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.model.product import ScaleOf
 
@@ -120,7 +120,7 @@ def open_callable(
 ) -> Opened:
     """Open a callable as a black box. Raises AccprobeError if it is not available or does not support the request."""
     if request.reduced:
-        from accprobe.gemm.callables.reductions import open_reduction
+        from accprobe.callables.reductions import open_reduction
 
         return open_reduction(name, request, dict(options or {}), device, arrays)
     found = find_callable(name)

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from accprobe.infer.findings import Finding
 from accprobe.model.notation import ProductModelField
 from accprobe.model.product import ScaleOf
-from accprobe.report.claims import Claim, Part, StrictRecord, unknown_formats
-from accprobe.verify.outcome import Count
+from accprobe.records.claims import Claim, Part, StrictRecord, unknown_formats
+from accprobe.records.findings import Finding
+from accprobe.records.verification import Count
 
 Option = str | int | float | bool | None
 

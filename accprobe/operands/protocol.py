@@ -1,8 +1,7 @@
-"""Devices: the base class, and what a GPU adds to it.
+"""The protocol of devices: the base class, and what a GPU adds to it.
 
-An `InstructionSubject` is one instruction of one device: what inference and verification see.
-
-Bit patterns, never floats, cross it.
+An `InstructionSubject` is one instruction of one device: what inference and verification see. Bit patterns, never floats, cross
+the protocol.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.build.lowerings import Lowering
 from accprobe.errors import DeviceError
 from accprobe.isa import tile
 from accprobe.isa.formats import Bits
@@ -24,7 +24,6 @@ from accprobe.model.published import Explained, Left
 from accprobe.operands.exchange import Counterexample, Exchange
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import LAYOUTS, laid_out, own_layouts
-from accprobe.sass.lowering import Lowering
 
 # cpu: a processor's own instructions, or products that a library computed on it.
 DeviceKind = Literal["cuda", "simulated", "replay", "cpu"]

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from accprobe.callables.arrays import ArrayLibrary, Received
+from accprobe.callables.epilogues import Epilogue
+from accprobe.callables.operands import first_operands, unit_scales
+from accprobe.callables.spec import BLOCK, Spec
 from accprobe.errors import AccprobeError, DeviceError
 from accprobe.evaluate.product import ScaleWords, Singles
-from accprobe.gemm.blackbox import BLOCK, Spec
-from accprobe.gemm.callables.arrays import ArrayLibrary, Received
-from accprobe.gemm.callables.epilogues import Epilogue
-from accprobe.gemm.operands import first_operands, unit_scales
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 _SCALES = ("scale of a", "scale of b")

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accprobe.build import driver
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.arrays import open_arrays, torch_type
+from accprobe.callables.opening import Opened, ProductRequest
+from accprobe.callables.operands import first_operands
+from accprobe.callables.options import Options
+from accprobe.callables.reductions import factor_exponent
+from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
-from accprobe.gemm.blackbox import Spec
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import open_arrays, torch_type
-from accprobe.gemm.callables.opening import Opened, ProductRequest
-from accprobe.gemm.callables.options import Options
-from accprobe.gemm.callables.reductions import factor_exponent
-from accprobe.gemm.operands import first_operands
 from accprobe.isa.formats import FORMATS
 
 # Fresh process groups, one after the other, that reduce `first_operands`; the last one is kept for the measurement.
@@ -57,7 +57,7 @@ class ProcessGroup:
 
     def __init__(self, job: Job) -> None:
         context = get_context("forkserver")  # it imports torch once, and no process inherits a CUDA context
-        context.set_forkserver_preload(["torch.distributed", "accprobe.gemm.callables.collectives"])
+        context.set_forkserver_preload(["torch.distributed", "accprobe.callables.collectives"])
         self._folder = tempfile.TemporaryDirectory(prefix="accprobe-ranks-")
         job = job._replace(store=os.path.join(self._folder.name, "store"))
         self._ranks: list[Connection] = []

@@ -29,6 +29,9 @@ from accprobe.isa.families import FAMILIES, Family
 from accprobe.isa.formats import FORMATS
 from accprobe.isa.instructions import Instruction
 
+MULTIPLIES = frozenset({"FFMA", "FFMA2", "FMUL", "FMUL2", "HFMA2", "HMUL2", "DFMA", "DMUL"})
+
+
 _UNITS = {family.stem(unit): (family, unit) for family in FAMILIES for unit in family.units}
 
 STEMS = tuple(_UNITS)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from accprobe.build import inventory, processor
-from accprobe.gemm.callables.adapter import CallableAdapter
-from accprobe.gemm.callables.arrays import ArrayLibrary
-from accprobe.report.products import KernelRecord
+from accprobe.callables.adapter import CallableAdapter
+from accprobe.callables.arrays import ArrayLibrary
+from accprobe.records.products import KernelRecord
 from accprobe.report.report import DeviceRecord, Report
 
 _CUBLAS = re.compile(r"\S*/libcublasLt\.so\S*")

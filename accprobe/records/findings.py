@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from accprobe.infer.distinguishing import Results
-from accprobe.infer.query_log import LogEntry
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import Name, fields_of, finding_names, of_alignment, parsed
 from accprobe.model.record import Patterns, Value
@@ -54,23 +52,6 @@ class Finding:
 
 # By feature.
 Findings = dict[str, Finding]
-
-
-@dataclass
-class Characterisation:
-    """All findings of one instruction and the model that they make up (None if no model fits).
-
-    unstable: results that differed when their query was repeated. queries: everything that the device was queried for, which
-    alternative models have to explain too. chosen_on: results on which the model was chosen among neighbours that differ in
-    several fields; None if it was not.
-    """
-
-    instruction: Instruction
-    findings: Findings = field(default_factory=dict)
-    model: DotModel | None = None
-    unstable: int = 0
-    queries: list[LogEntry] = field(default_factory=list)
-    chosen_on: Results | None = None
 
 
 def feature_values(model: DotModel) -> dict[str, Value]:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from accprobe.report.claims import Claim, StrictRecord, unknown_formats
-from accprobe.verify.outcome import Count
+from accprobe.records.claims import Claim, StrictRecord, unknown_formats
+from accprobe.records.verification import Count
 
 
 class TableRecord(StrictRecord):

@@ -1,0 +1,1 @@
+"""Callables: open one by name, hand operands to it, and read its results."""

@@ -1,1 +1,0 @@
-"""Callables: open one by name, hand operands to it, and read its results and kernels."""
