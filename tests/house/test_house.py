@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
@@ -49,6 +50,12 @@ def test_no_public_name_is_defined_in_two_folders() -> None:
     found = house.homonyms()
     assert not {name: folders for name, folders in found.items() if name not in HOMONYMS}, "rename one of each"
     assert not HOMONYMS - set(found), "these have one meaning now: remove them from HOMONYMS"
+
+
+def test_layers_and_folders_stay_few() -> None:
+    assert len(set(house.layers().values())) <= 12
+    modules = Counter(path.parent for path in house.files() if path.name != "__init__.py")
+    assert max(modules.values()) <= 20, modules.most_common(1)
 
 
 TESTS = sorted((house.ROOT / "tests").rglob("test_*.py"))
