@@ -3,8 +3,8 @@
     python benchmarks/products.py --seeds 1000-1199 --jobs 16 -o benchmarks/results/products/1000-1199.jsonl
     python benchmarks/products.py --seeds 20000-20199 -o benchmarks/results/products/20000-20199.jsonl
 
-tests/support/planted_plans.py draws the product of a seed, from seed 20000 on planted_reductions.py a reduction;
-product_judge.py and reduction_judge.py compare its row with fresh results of the planted evaluator. Each runs in its own
+drawn_products.py draws the product of a seed, from seed 20000 on a reduction; product_judge.py and reduction_judge.py of
+tests/support compare its row with fresh results of the planted evaluator. Each runs in its own
 process; one that crashes, or takes more than --limit seconds of CPU time, is counted as such. Prints every seed that is not
 confirmed, and a table; -o writes one line of JSON for each that is finished. Exit status 1 if a confirmed row is wrong or an
 exact finding is false.
@@ -20,11 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-import planted_reductions
 import product_judge
 import reduction_judge
 from census import Census, Failure
-from planted_plans import drawn
+from drawn_products import drawn_product, drawn_reduction
 from product_judge import Judgement, parameters
 
 FIRST_REDUCTION = 20_000
@@ -32,12 +31,12 @@ FIRST_REDUCTION = 20_000
 
 def judged(seed: int) -> Judgement:
     if seed < FIRST_REDUCTION:
-        return product_judge.judged(replace(drawn(seed), seed=seed))
-    return reduction_judge.judged(planted_reductions.drawn(seed), seed)
+        return product_judge.judged(replace(drawn_product(seed), seed=seed))
+    return reduction_judge.judged(drawn_reduction(seed), seed)
 
 
 def failed(seed: int, verdict: Failure, reason: str) -> Judgement:
-    plant = parameters(drawn(seed)) if seed < FIRST_REDUCTION else planted_reductions.drawn(seed).parameters()
+    plant = parameters(drawn_product(seed)) if seed < FIRST_REDUCTION else drawn_reduction(seed).parameters()
     return Judgement(seed=seed, parameters=plant, verdict=verdict, reason=reason, cause=verdict)
 
 

@@ -1,6 +1,6 @@
 """Planted devices drawn by seed: arithmetics inside the grammar and outside it, and correct devices with a fault.
 
-The kind of a seed is `kinds_of(seed)[seed % len]`; the seed alone determines the rest.
+The kind of a seed is `kinds[seed % len(kinds)]`; the seed alone determines the rest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from departures import PLAIN, Entry, Packing
 from faulty import Fault, Place
 from hostile import hostile
 from plants import (
-    BEYOND,
     FLOATS,
     INTEGERS,
     OPCODES,
-    SPARSE,
     Family,
     Plant,
     Rng,
@@ -145,15 +143,6 @@ DECIDED = ("pattern", "one hot", "until answer", "until call", "size from", "aft
 """Faults that change every result on which they act."""
 
 
-def huge_cancels(rng: Rng) -> Plant:
-    """Draw a device on which products beyond the largest result, from some size on, cancel to a wrong result."""
-    plant = faulty("huge cancels", names=BEYOND)(rng)
-    inst = plant.instruction
-    assert plant.fault is not None
-    beyond = int(rng.integers(inst.d.max_exponent + 1, inst.a.max_exponent + inst.b.max_exponent - 1))
-    return replace(plant, fault=replace(plant.fault, number=beyond, how="flip"))
-
-
 RATES = (100, 1_000, 10_000, 100_000, 1_000_000)
 Kind = tuple[str, Family, Callable[[Rng], Plant]]
 KINDS: tuple[Kind, ...] = (
@@ -236,35 +225,11 @@ KINDS: tuple[Kind, ...] = (
     ("in large batches", "time", faulty("late in batch", (256, 1_000, 1_400, 3_000), "")),
 )
 
-
-QUERIES: tuple[Kind, ...] = (
-    *[("in the self-test", "query", faulty("one hot", (1, 2, 7, 24)))] * 2,
-    *[("in the self-test of a sparse A", "query", faulty("one hot", (1, 2, 7, 24), names=SPARSE))] * 2,
-    *[("the first answers", "query", faulty("until answer", (200, 1_500, 3_000, 20_000), ""))] * 2,
-    ("the first answers of a sparse A", "query", faulty("until answer", (200, 1_500, 8_000), "", SPARSE)),
-    ("the first calls", "query", faulty("until call", (1, 2, 5, 20), "")),
-    *[("at some sizes", "query", faulty("size remainder", tuple(range(8)), ""))] * 2,
-    *[("at sizes of an octave", "query", faulty("size from", (1, 2, 4, 8, 60, 500, 4_000, 8_000, 33_000), ""))] * 2,
-    ("late in large queries", "query", faulty("late in batch", (7_000, 20_000, 50_000), "")),
-    *[("after an equal one", "query", faulty("after equal", (1,), ""))] * 2,
-    ("after a pattern", "query", faulty("after pattern", (2, 30, 300), "")),
-    *[("huge products cancel", "query", huge_cancels)] * 3,
-)
-"""Kinds that seeds from `FROM` on have beside all others."""
-
-FROM = 9000
-
 TRIES = 10
 """Draws of a departure, until the operands of the judge show it."""
 
 
-def kinds_of(seed: int) -> tuple[Kind, ...]:
-    """Return the kinds that a seed is drawn from."""
-    return KINDS if seed < FROM else (*KINDS, *QUERIES)
-
-
-def drawn(seed: int) -> Plant:
-    kinds = kinds_of(seed)
+def drawn(seed: int, kinds: tuple[Kind, ...] = KINDS) -> Plant:
     kind, family, draw = kinds[seed % len(kinds)]
     rng = np.random.default_rng([seed, 14])
     for turn in range(TRIES):

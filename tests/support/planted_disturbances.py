@@ -56,17 +56,6 @@ class Mispaired:
                 return f"{line}{many} {here} read{'' if many else 's'} {of} of {line}{many} {there}"
 
 
-def drawn_mistake(rng: np.random.Generator, m: int, n: int, k: int) -> Mispaired:
-    """Draw a mistake and its place."""
-    mistake: Mistake = rng.choice(["rolled", "exchanged", "columns", "rows"]).item()
-    if mistake == "rolled":
-        return Mispaired(mistake, to=int(rng.choice([1, 2, 16])))
-    lines = {"exchanged": k, "columns": n, "rows": m}[mistake]
-    count = int(rng.choice([1, 4, 16] if lines > 32 else [1, 4]))
-    at, to = (int(x) * count for x in rng.permutation(lines // count)[:2])
-    return Mispaired(mistake, at, to, count)
-
-
 def _lines(start: int, count: int) -> str:
     return str(start) if count == 1 else f"{start}-{start + count - 1}"
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from planted_disturbances import Around, Kind, drawn_mistake
 from planted_products import BLOCK, Merge, Partial, Planted, Scales
 from planted_sums import TYPES, Array
 
@@ -64,82 +62,7 @@ NAMED: dict[str, Planted] = {
 }
 
 
-def _around(plan: Planted, kind: Kind, first: int = 0) -> Planted:
-    """Return a computation around a product of floats of even sizes, without scales, with one order of addition."""
-    even = replace(_small(plan), m=plan.m // 2 * 2, n=plan.n // 2 * 2, around=Around(kind, first))
-    return replace(even, out="f32", result_rounding="RNE")  # where all sums show
-
-
-def _small(plan: Planted) -> Planted:
-    """Return one chain of 256 products of floats, without scales."""
-    one = replace(HOPPER if plan.a == "s8" else plan, k=256, slices=(), interleave=None, partial_format="f32", merge="forward")
-    return replace(one, m=plan.m, n=plan.n, seed=plan.seed, scales=None, promote_every=None)
-
-
-def _atomics(rng: np.random.Generator, plan: Planted) -> Planted:
-    """Draw slices that are added in a new order for each call or tile."""
-    slices, orders = int(rng.integers(3, 9)), rng.choice(["call", "tile"]).item()
-    every = 64 if rng.random() < 0.3 else None
-    sliced = replace(_small(plan), k=128 * slices, slices=(128,) * slices, promote_every=every)
-    return replace(sliced, merge="unordered", orders=orders, out="f32", result_rounding="RNE")
-
-
-def _lanes(rng: np.random.Generator, plan: Planted) -> Planted:
-    """Draw accumulators that take turns along K, 2 to 64 of them."""
-    count = 1 << int(rng.integers(1, 7))
-    merges: list[Merge] = ["forward", "butterfly", "tree"]
-    k = count * int(rng.integers(4, 9))
-    merge: Merge = rng.choice(merges[: 1 if count == 2 else 3]).item()
-    return replace(_of_multiply_adds(plan, k), slices=(k // count,) * count, interleave=1, merge=merge)
-
-
-def _butterfly(rng: np.random.Generator, plan: Planted) -> Planted:
-    """Draw slices of which the halves are added, one by one."""
-    count, size = int(rng.choice([4, 8])), 16 * int(rng.integers(2, 5))
-    return replace(_of_multiply_adds(plan, count * size), slices=(size,) * count, merge="butterfly")
-
-
-def _truncated(rng: np.random.Generator, plan: Planted) -> Planted:
-    """Draw one promotion of many whose sum is truncated; the first has nothing to truncate, and D hides the last one's."""
-    count, size = int(rng.integers(8, 17)), 16 * int(rng.integers(1, 3))
-    step = int(rng.integers(1, count - 1))
-    return replace(_of_multiply_adds(plan, count * size), promote_every=size, truncated_step=step)
-
-
-def _of_multiply_adds(plan: Planted, k: int) -> Planted:
-    """Return a chain of multiply-adds with the formats of the plan."""
-    a, b, out = ("bf16", "bf16", "f32") if plan.a == "s8" else (plan.a, plan.b, plan.out)
-    return replace(FMAS, a=a, b=b, out=out, m=min(plan.m, 32), n=min(plan.n, 32), k=k, seed=plan.seed)
-
-
-Family = Callable[[np.random.Generator, Planted], Planted]
-"""Plants something on a plan that was drawn without faults."""
-
-FIRST_OF_FAMILIES = 10_000
-"""Seeds below it draw plans without faults."""
-
-FAMILIES: list[Family] = [
-    lambda rng, plan: plan,
-    lambda rng, plan: replace(plan, mispaired=drawn_mistake(rng, *plan.shape)),
-    lambda rng, plan: _around(plan, "first calls", int(rng.integers(1, 6))),
-    lambda rng, plan: _around(plan, rng.choice(["scaled by tensor", "Strassen"]).item()),
-    _atomics,
-    _lanes,
-    _butterfly,
-    _truncated,
-]
-"""The families of seeds from there on, in turn."""
-
-
 def drawn(seed: int) -> Planted:
-    """Draw a plan, and from `FIRST_OF_FAMILIES` on what its family plants on it."""
-    plan = _drawn_plan(seed)
-    if seed < FIRST_OF_FAMILIES:
-        return plan
-    return FAMILIES[seed % len(FAMILIES)](np.random.default_rng([seed, 17]), plan)
-
-
-def _drawn_plan(seed: int) -> Planted:
     """Draw a plan without faults, each feature of which is observable."""
     rng = np.random.default_rng([seed, 15])
 

@@ -66,14 +66,6 @@ SPARSE = {
     "mma.sp.m16n8k32.f32.f16.f16.f32": "HMMA.SP.16832.F32",
     "wgmma.sp.m64n8k64.f32.e4m3.e4m3": "QGMMA.SP.64x8x64.F32.E4M3.E4M3",
 }
-BEYOND = {
-    "mma.sync.m16n8k16.f32.bf16.bf16.f32": "HMMA.16816.F32.BF16",
-    "mma.sync.m16n8k8.f32.tf32.tf32.f32": "HMMA.1688.F32.TF32",
-    "mma.sync.m16n8k16.f16.f16.f16.f16": "HMMA.16816.F16",
-    "wgmma.m64n8k32.f16.e5m2.e5m2": "QGMMA.64x8x32.F16.E5M2.E5M2",
-}
-"""Instructions whose products can be far beyond the largest result."""
-
 OPCODES = FLOATS | INTEGERS | DOUBLES | SPARSE
 NANS = {"f32": (0x7FFFFFFF, 0x7FC00000), "f16": (0x7FFF, 0xFE00)}
 MOST_SUMS = 8
