@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
+from accprobe.isa.instructions import Instruction, catalog
+
+
+def _layout(inst: Instruction) -> tuple[object, ...]:
+    held = inst.held_bits, inst.c.storage_bits, inst.d.storage_bits
+    return inst.family, inst.sparse, inst.m, inst.k, *held, inst.a_registers
+
+
 ONE_OF_EACH_LAYOUT = [
-    "mma.sync.m8n8k4.f64.f64.f64.f64",
-    "mma.sync.m16n8k4.f64.f64.f64.f64",
-    "mma.sync.m16n8k8.f64.f64.f64.f64",
-    "mma.sync.m16n8k16.f64.f64.f64.f64",
-    "mma.sync.m16n8k4.f32.tf32.tf32.f32",
-    "mma.sync.m16n8k8.f32.tf32.tf32.f32",
-    "mma.sync.m16n8k8.f32.f16.f16.f32",
-    "mma.sync.m16n8k8.f16.f16.f16.f16",
-    "mma.sync.m16n8k16.f32.bf16.bf16.f32",
-    "mma.sync.m8n8k16.s32.s8.u8.s32",
-    "mma.sync.m16n8k16.f16.e4m3.e5m2.f16",
-    "mma.sync.m16n8k32.f32.e4m3.e5m2.f32",
-    "mma.sync.m8n8k32.s32.s4.u4.s32",
-    "mma.sync.m16n8k32.s32.u4.s4.s32",
-    "mma.sync.m16n8k64.satfinite.s32.s4.s4.s32",
-    "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc",
-    "mma.sync.m16n8k128.s32.b1.b1.s32.and.popc",
-    "mma.sync.m16n8k256.s32.b1.b1.s32.xor.popc",
-    "mma.sync.m8n8k4.f16.f16.f16.f16",
-    "mma.sync.m8n8k4.f32.f16.f16.f16",
-    "mma.sync.m8n8k4.f32.f16.f16.f32",
-    "wgmma.m64n8k256.s32.b1.b1.and.popc",
-    "wgmma.m64n8k256.s32.b1.b1.and.popc.rs",
-    "wgmma.m64n8k16.f32.f16.f16",
-    "wgmma.m64n8k16.f16.f16.f16.rs",
-    "wgmma.m64n8k8.f32.tf32.tf32.rs",
+    *reversed({_layout(inst): inst.name for inst in reversed(catalog("sm_90a"))}.values()),
     "wgmma.m64n256k32.f32.e4m3.e5m2",
-    "wgmma.m64n256k32.f16.e4m3.e5m2.rs",
-    "mma.sp.m16n8k16.f32.f16.f16.f32",
-    "mma.sp.m16n8k64.kind::f8f6f4.f32.e4m3.e5m2.f32",
-    "mma.sp.m16n8k32.f16.f16.f16.f16",
-    "mma.sp.m16n8k8.f32.tf32.tf32.f32",
-    "mma.sp.m16n8k16.f32.tf32.tf32.f32",
-    "mma.sp.m16n8k32.s32.s8.u8.s32",
-    "mma.sp.m16n8k64.f32.e4m3.e5m2.f32",
-    "mma.sp.m16n8k64.s32.u4.s4.s32",
-    "mma.sp.m16n8k128.s32.s4.s4.s32",
-    "wgmma.sp.m64n8k32.f32.f16.f16",
-    "wgmma.sp.m64n8k32.f16.f16.f16.rs",
-    "wgmma.sp.m64n8k16.f32.tf32.tf32",
     "wgmma.sp.m64n256k64.f32.e4m3.e5m2",
-    "wgmma.sp.m64n8k64.s32.u8.s8.rs",
+    "mma.sp.m16n8k64.kind::f8f6f4.f32.e4m3.e5m2.f32",
 ]
+"""The first of each in the catalogue, two of the largest n, and one that later GPUs have."""
