@@ -33,10 +33,9 @@ def measure(device: str) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {"TRITON_CACHE_DIR": folder, "ACCPROBE_CACHE_DIR": folder}
         cold, warm = (seconds(arguments, **environment) / count for _ in range(2))
-    command = f"accprobe sweep --device {device}, a configuration"
     return [
-        {"command": command, "state": state, "seconds": round(taken, 3), "runs": count, "limit": LIMIT}
-        for state, taken in (("empty cache", cold), ("warm cache", warm))
+        {"command": f"accprobe {arguments}", "state": state, "seconds": round(taken, 3), "runs": count, "limit": LIMIT}
+        for state, taken in (("a configuration, empty cache", cold), ("a configuration, warm cache", warm))
     ]
 
 
@@ -47,7 +46,7 @@ def main() -> int:
     options = parser.parse_args()
     cold, warm = results = measure(options.device)
     for each in results:
-        print(f"{each['state']:12} {each['seconds']:6.3f} s a configuration, limit {LIMIT} s, {each['runs']} configurations")
+        print(f"{each['state']:28} {each['seconds']:6.3f} s, limit {LIMIT} s, {each['runs']} configurations")
     print(
         f"compiling: {percent(1 - float(str(warm['seconds'])) / float(str(cold['seconds'])))} of the time with an empty cache"
     )

@@ -1,7 +1,8 @@
 """Choose, encode and lay out the operands of A and B: probes at chosen k, and random operands of whole products.
 
-A probe takes a row and a column of D, or a column only if A is fixed. Probes of the summation tree contain one large number and
-units that are absorbed by it (FPRev, Xie et al., ATC'25).
+A probed dot product has its operands in one row of A and one column of B, or in a column of B alone if A is fixed. Its result
+is the element of D where they cross. Probes of the summation tree contain M, -M and units: a unit added to M is lost
+(FPRev, Xie et al., ATC'25).
 """
 
 from __future__ import annotations
@@ -84,17 +85,21 @@ class Layout:
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
         """Return factors for products of these signs (0: zero), exponents and significands (in eighths, or ANY_SIGNIFICAND).
 
-        They are powers of two if the formats do not have the products.
+        signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, whose first term X and last term -X cancel. They are
+        powers of two if the formats do not have the products.
         """
         spec = self.spec
         low_a, low_b = lowest(spec.a), lowest(spec.b)
         below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponents), 1))
-        smaller = (rng.random((len(exponents), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
-        lifted = np.where(smaller, below + np.minimum(exponents[:, [0]] - below, spec.b.max_exponent) - exponents[:, [0]], 0)
-        exponents = np.maximum(exponents + lifted, low_a + low_b)
+        # A subnormal factor needs an X that is a power of two. Term 4 is present only among terms of any size, without -X.
+        subnormal = (rng.random((len(exponents), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
+        # All exponents move by the same number, so that B can hold the other factor of X.
+        shift = np.where(subnormal, below + np.minimum(exponents[:, [0]] - below, spec.b.max_exponent) - exponents[:, [0]], 0)
+        exponents = np.maximum(exponents + shift, low_a + low_b)
         of_b = np.clip(exponents // 2, low_b, spec.b.max_exponent)
         of_a = np.clip(exponents - of_b, low_a, spec.a.max_exponent)
-        of_a = np.where(smaller & (np.arange(exponents.shape[1]) % (exponents.shape[1] - 1) == 0), below, of_a)
+        is_end = np.isin(np.arange(exponents.shape[1]), (0, exponents.shape[1] - 1))  # X and -X
+        of_a = np.where(subnormal & is_end, below, of_a)
         of_b = np.clip(exponents - of_a, low_b, spec.b.max_exponent)
         fraction_a = rng.integers(0, 1 << spec.a.mantissa_bits, exponents.shape) >> 1
         fraction_b = rng.integers(0, 1 << spec.b.mantissa_bits, exponents.shape) >> 1
@@ -247,7 +252,7 @@ def _large_exponents(spec: Spec, kind: str) -> tuple[int, int]:
         return 0, 0
     sums = spec.out if spec.out.name == "f64" else min(spec.out, FORMATS["f32"], key=lambda fmt: fmt.max_exponent)
     most = sums.max_exponent - spec.k.bit_length() - (2 if spec.scale is None else 4)  # significands and scales are below 2
-    if spec.a_exponent is not None:  # attention kernels divide by K only at the end
+    if spec.a_exponent is not None:  # A may be 1 / K, but attention kernels divide sums of B by K only at the end
         return 0, min(most, spec.b.max_exponent)
     first = {"large": most // 2, "large A": spec.a.max_exponent, "large B": most - spec.b.max_exponent}[kind]
     of_a = min(max(first, spec.a.min_exponent), spec.a.max_exponent)
@@ -256,7 +261,7 @@ def _large_exponents(spec: Spec, kind: str) -> tuple[int, int]:
 
 
 def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """Make half of the products the negatives of the other half in most elements, at random k."""
+    """Pair the products of the two halves of K, make _CANCELLED of 256 pairs cancel, and shuffle k."""
     half = spec.k // 2
     a[:, half : 2 * half] = a[:, :half]
     near = rng.integers(0, 256, (len(b), half), np.uint8) < _CANCELLED

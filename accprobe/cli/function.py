@@ -178,6 +178,7 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> Fun
         if isinstance(unit, ArithmeticUnit):
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
+        # Special functions of f32, such as ex2.approx, may be tables of quadratics: look for such a model.
         tables = unit.kind == "special function" and unit.operand.name == "f32"
         request = FunctionRequest(unit.function, tables=tables, opcodes=opcodes_of(subject.cubin))
         return measure(subject, request)

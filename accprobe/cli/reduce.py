@@ -1,4 +1,4 @@
-"""`accprobe reduce`: the arithmetic of a sum or mean, as any callable computes it."""
+"""`accprobe reduce`: the arithmetic of sums and means, of composites such as softmax, and of collectives."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.cli.reports import report_options
 from accprobe.errors import AccprobeError
 
+_DIM_HELP = "Reduced dimension: last (x is [ROWS, K]), first (x is [K, ROWS]) or all (x is [K]; ROWS is 1).  [default: last]"
 _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 
 
@@ -21,7 +22,7 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--shape", "shapes", multiple=True, metavar="ROWSxK", help="Rows, and elements per row. Repeatable.  [default: 64x1024]"
 )
-@click.option("--dim", type=click.Choice(("last", "first", "all")), help="Reduced dimension.  [default: last]")
+@click.option("--dim", type=click.Choice(("last", "first", "all")), help=_DIM_HELP)
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
 @click.option("--out", metavar="FORMAT", help="Format of the result.  [default: what CALLABLE returns]")
 @click.option(
@@ -76,8 +77,8 @@ def reduce_command(
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
     accprobe then finds the order of its sum and the steps around it. For softmax, rms_norm and layer_norm in 16 bits,
-    --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row. By default they are
-    verified on fewer results if those rows have more than 2^25 elements in all, on a GPU 2^27 (in f32 on a GPU: no limit).
+    --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row. By default accprobe
+    verifies them on at most 2^25/K results, on a GPU 2^27/K (in f32 on a GPU: without this limit).
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 

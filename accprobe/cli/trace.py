@@ -203,7 +203,12 @@ def _flag(text: str) -> tuple[str, tuple[Any, Any]]:
 )
 @click.option("--dtype", type=_two(_dtype), metavar="A,B", help="Two values of the argument `dtype`, such as bfloat16,float32.")
 @click.option(
-    "--flag", "flags", type=_flag, multiple=True, metavar="FLAG=A,B", help="Two values of an attribute of torch. Repeatable."
+    "--flag",
+    "flags",
+    type=_flag,
+    multiple=True,
+    metavar="FLAG=A,B",
+    help="Two values of an attribute of torch, given by its full name. Repeatable.",
 )
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes to the program that make each origin equal, and print those that work.")
@@ -223,6 +228,7 @@ def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any
     \b
     Examples:
       accprobe trace run model.py:forward --batch 1,8 --fix
+      accprobe trace run model.py:forward --flag torch.backends.cuda.matmul.allow_tf32=True,False
       accprobe trace run model.py:eager --versus model.py:fused
     """
     from accprobe.trace.both import run_both

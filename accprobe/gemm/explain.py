@@ -86,7 +86,10 @@ class _Best:
 
 
 class PlanSearch:
-    """a [M, K], b [N, K], results [M, N], whose NaNs have one pattern. specs: how operands may be read."""
+    """Search for plans with each step, the fused sum that a plan repeats along K.
+
+    a [M, K], b [N, K], results [M, N], whose NaNs have one pattern. specs: as in `explain`.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class PlanSearch:
                     for each in best:
                         each.offer(reference, self._sample.predicted(reference.model, each.got))
             is_last = number == len(self._steps)
-            may_end = is_last or self._steps[number].is_other_chain
+            may_end = is_last or self._steps[number].is_chain_in_other_format
             if may_end or not any(each.mismatches for each in best):
                 found = [self._compared(each, d) for each, d in zip(best, self._results, strict=True)]
                 if all(each.nearly if may_end else each.mismatches * HARDLY_ANY <= each.compared for each in found):
@@ -218,7 +221,10 @@ def explain(
     at_most: int = AT_MOST,
     progress: Progress = lambda name, part: None,
 ) -> list[Explanation]:
-    """Explain one or two results [M, N] of a [M, K] and b [N, K], bit patterns. specs: how operands may be read."""
+    """Explain one or two results [M, N] of a [M, K] and b [N, K], bit patterns.
+
+    specs: one for each format in which a unit may read the operands, such as f32 and tf32 for words of f32.
+    """
     out = specs[0].out
     work = [_OneResult(specs, a, b, d, one_nan(d, out), at_most, progress) for d in results]
     plain = [each for each in work if not each.counts or each.counts.explained <= ENOUGH]  # not clearly miscounted
@@ -292,7 +298,7 @@ class _OneResult:
         return replace(found, mismatches=mismatches, regions=tuple(parts), places=places)
 
     def _unknown(self, found: Explanation) -> Unknown:
-        """Return facts about the result that hold for any plan."""
+        """Compare the result with exact sums, and find the rows and columns in which the nearest plan fails."""
         rows, expected = found.rows or (np.arange(len(self.d))[: max(1, self.at_most // self.b.size)], None)
         spec, got = self.specs[0], self.d[rows]
         exact = rounded_once(spec, self.a[rows], self.b)

@@ -135,7 +135,10 @@ FORWARD = Merged((), "forward", addition())
 
 
 class KnownStep(NamedTuple):
-    """A named fused sum. spec: how operands are read; operand_rounding: of words wider than their format."""
+    """The named fused sum that a plan repeats.
+
+    spec: how operands are read; operand_rounding: of words wider than their format.
+    """
 
     spec: Spec
     operand_rounding: Rounding
@@ -144,10 +147,11 @@ class KnownStep(NamedTuple):
 
     @property
     def is_chain(self) -> bool:
+        """Return whether one product is added at a time."""
         return self.model.products == 1 and self.spec.a.is_float
 
     @property
-    def is_other_chain(self) -> bool:
+    def is_chain_in_other_format(self) -> bool:
         """Return whether the accumulator has another format than the operands."""
         return self.is_chain and self.model.root.arithmetic.result is not self.spec.a
 
@@ -224,7 +228,7 @@ def steps_to_try(specs: Sequence[Spec]) -> list[KnownStep]:
         named = [("integers", integer_step(1))] if spec.a.is_integer else [*_instruction_steps(spec), *_chains(spec)]
         for how in OPERAND_ROUNDINGS if spec.rounds_operands else ("RZ",):
             found += [KnownStep(spec, how, *each) for each in named]
-    return sorted(found, key=lambda step: (step.is_other_chain, not step.is_chain))
+    return sorted(found, key=lambda step: (step.is_chain_in_other_format, not step.is_chain))
 
 
 def _instruction_steps(spec: Spec) -> Iterator[tuple[str, DotModel]]:

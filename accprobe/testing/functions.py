@@ -49,10 +49,10 @@ ROWS_OF_X = (64, 1024)
 MS = (1, 2, 4, 8, 16, 17, 32, 64)
 
 TRIPLES = 256
-"""Places of X, y and -X that are probed."""
+"""Maximum number of probed triples: the k of X, y and -X."""
 
 LADDERS = 16
-"""Places without y at which the number of kept bits is measured."""
+"""Maximum number of triples that lose y at which the number of kept bits is measured."""
 
 DRAWS_OF_A_KIND = 2
 """Products of fresh operands of each kind on which two functions are compared."""
@@ -225,9 +225,9 @@ def _row(called: CallableAdapter, name: str) -> ProductRow:
 
 
 def _tree(probed: RecordedCallable, leaves: Ints) -> Node:
-    """Raises NoTree."""
-    partial = make_tree_builder(probed, *_lines(probed.spec), leaves).tree(leaves)
-    return decompose(partial, products_per_sum([partial]))
+    """Return the chains and sums that add the products at these k. Raises NoTree."""
+    tree = make_tree_builder(probed, *_lines(probed.spec), leaves).tree(leaves)
+    return decompose(tree, products_per_sum([tree]))
 
 
 class _Differ(Exception):

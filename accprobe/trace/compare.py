@@ -20,15 +20,18 @@ from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 if TYPE_CHECKING:
     from accprobe.trace.sides import OriginSide
 
-OperationState = Literal["equal", "origin", "consequence", "unmapped", "other call", "only one"]
-"""unmapped: the parts of an operation cannot be compared. only one: the other run does not have it. other call: it is in a
-block that differs, or returns a constant or a partial sum. Such a value is compared where it is read.
+OperationState = Literal["equal", "origin", "consequence", "unmapped", "deferred", "only one"]
+"""unmapped: the parts of an operation cannot be compared. only one: the other run does not have it. deferred: its results are
+compared only where they are read, because it is in a block that differs, or returns a constant or a partial sum.
 """
 
 Kind = Literal[
     "split_k", "order", "promotion", "partials", "cast", "fusion", "argument", "function", "reduction", "atomics",
     "dropout", "input", "unknown",
 ]  # fmt: skip
+"""Kinds of causes. partials: the format, order or sizes of a product's partial sums. order: the order of its other sums, or
+their bits. reduction: sums of other operations, such as aten.sum or attention. function: other operations or scalar functions.
+"""
 
 NOT_REACHED = "not explained: interrupted"
 """Cause of an origin until it is explained."""
@@ -118,7 +121,10 @@ class TraceComparison:
 
     @property
     def equal(self) -> bool:
-        """Return whether both runs ended, and what they return, or all that is comparable, is equal."""
+        """Return whether both runs ended without a difference.
+
+        What they return must be equal. If no return value was recorded, every operation must be comparable.
+        """
         if self.origins or self.count("consequence") or not all(trace.complete for trace in self.traces):
             return False
         results = [self.states[0][x.number] for x in self.traces[0].operations if x.name == "return"]
@@ -281,7 +287,7 @@ class _Comparing:
             if self._mixes(x, y) and not outputs_equal:
                 return "unmapped"
             constants = not x.inputs and x.arguments != y.arguments  # such as other positions: an origin where they are read
-            return "equal" if outputs_equal else "other call" if constants else self._of_equal_inputs(x, y)
+            return "equal" if outputs_equal else "deferred" if constants else self._of_equal_inputs(x, y)
         if self._mixes(x, y):
             return "equal" if outputs_equal else "unmapped"
         found = {
@@ -291,7 +297,7 @@ class _Comparing:
         }
         if outputs_equal and x.name != "return":
             return "equal"
-        return next((state for state in ("consequence", "unmapped") if state in found), "other call")
+        return next((state for state in ("consequence", "unmapped") if state in found), "deferred")
 
     def _mixes(self, x: TracedOperation, y: TracedOperation) -> bool:
         """Return whether an operation puts rows of different sequences into one order, or reads such rows in the same module.
@@ -315,7 +321,7 @@ class _Comparing:
         if differing is None or not comparable(*differing, self._found.mapping):
             return "unmapped"
         if self._sharded and differing[0].shape == differing[1].shape and any(map(_reshaped, x.inputs, y.inputs)):
-            return "other call"  # a partial sum: the sum over the ranks is compared where it is read
+            return "deferred"  # a partial sum: the sum over the ranks is compared where it is read
         self._found.origins.append(DifferenceOrigin((x,), (y,), differing))
         return "origin"
 
@@ -336,9 +342,9 @@ class _Comparing:
         is_input = not left.numbers and not right.numbers
         # Dumps of other tools lack casts and views. Operations such as aten.zero_ overwrite memory of any content.
         if is_input and (not unrecorded or self._found.traces[0].source or equal_after):
-            return "unmapped" if unrecorded else "other call"
+            return "unmapped" if unrecorded else "deferred"
         if not comparable(p, q, self._found.mapping):  # without a mapping, the operations do not correspond
-            return "other call" if self._found.mapping is None else "unmapped"
+            return "deferred" if self._found.mapping is None else "unmapped"
         if unrecorded == "AB" and left.numbers and right.numbers:
             return "unmapped"
         if is_input:

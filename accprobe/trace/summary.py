@@ -87,7 +87,7 @@ def count_operations(found: TraceComparison) -> str:
 
 _UNCOMPARED: dict[OperationState, str] = {
     "only one": "in one run only",
-    "other call": "in a block that differs",
+    "deferred": "in a block that differs",
     "unmapped": "not comparable",
 }
 
