@@ -100,7 +100,7 @@ def of_named(name: str, dtype: str = "") -> Accumulation:
     inst, model, _, remark = found
     if inst.c is not inst.d or inst.sparse or inst.scale is not None or inst.is_integer:
         raise AccprobeError(
-            f"{inst.name} is not supported: give a dense float instruction without scales whose C has the format of D"
+            f"{inst.name} is not supported: give a dense float instruction without scales, and with C in the format of D"
         )
     return Accumulation(found.name, inst.a, inst.b, model, tuple(range(inst.k)), inst.d, remark=remark)
 

@@ -98,7 +98,7 @@ class CallableAdapter:
             if changed.any():
                 raise AccprobeError(
                     f"{self.name} changes its operand {name} in place, in {np.count_nonzero(changed):,} of {changed.size:,}"
-                    f" elements: let it work on a copy of {name}, or call it through a function that copies {name}"
+                    f" elements: let it work on a copy, or call it through a function that copies {name}"
                 )
 
     def _sent(self, a: Bits, b: Bits, scales: ScaleWords | None) -> list[tuple[str, Format, Bits]]:

@@ -67,7 +67,7 @@ def reduction_of(own: UserFunction, request: ProductRequest, options: Options, l
     if fmt.is_integer:
         raise AccprobeError(f"sums of {fmt} are exact in any order: give a float format with --dtype")
     if request.reduced == "all" and request.shape[1] != 1:
-        raise AccprobeError("--dim all adds every element: give --shape 1xK, or a shape whose rows are 1")
+        raise AccprobeError("--dim all adds every element: give --shape 1xK, or a shape with 1 row")
     spec = Spec(*request.shape, fmt, fmt, request.out or fmt, a_exponent=0)
     function = _product(own, request.reduced or "last", options, library)
     adapter = ReductionAdapter(spec, function, library, own.name, by_columns=request.reduced != "first", file=own.file)

@@ -47,7 +47,7 @@ def explain_command(
 
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic: chains of
     known instructions, with and without promotion and split-K, and f64 references. The output also names regions with different
-    plans, and each k whose product is missing, counted twice, or formed with the wrong row of B. Files are .npy, .pt or
+    plans, and each k with a product that is missing, counted twice, or formed with the wrong row of B. Files are .npy, .pt or
     .safetensors with one matrix each.
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
@@ -162,9 +162,9 @@ def predict_command(
     """Compute results with a recorded or published model.
 
     With A [M, K] and B [K, N], MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a recorded product
-    (products-h200:torch:mm). With A alone it is a function (functions-h200:ex2.approx.ftz.f32), computed for each element,
-    or a recorded reduction; torch:cross_entropy takes its targets as B. The shapes and types of the operands choose the
-    row of the report.
+    (products-h200:torch:mm). A alone needs a function (functions-h200:ex2.approx.ftz.f32), computed for each element, or a
+    recorded reduction; torch:cross_entropy takes its targets as B. The shapes and types of the operands choose the row of the
+    report.
 
     Files are .npy, .pt or .safetensors with one array each.
 

@@ -55,7 +55,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
     "--data",
     metavar="FILE[:TENSOR]",
     help="File with your own operands. A .pt or .safetensors file has tensors a [M, K] and b [K, N], or one tensor with weights"
-    " [N, K] for B; an .npy file has weights. accprobe also verifies the plan on rows and columns drawn from them.",
+    " [N, K] for B. An .npy file has weights. accprobe also verifies the plan on rows and columns drawn from them.",
 )
 @seed_option
 @report_options()

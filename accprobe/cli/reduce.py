@@ -83,8 +83,8 @@ def reduce_command(
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 
     With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. In
-    the output, k is the rank that contributes, a row the rank that returns the result, a column an element. --backend nccl has
-    run with two GPUs, never with more.
+    the output, k is the contributing rank, a row the rank that returns the result, a column an element. --backend nccl has run
+    with two GPUs, never with more.
 
     Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for a GPU.
 

@@ -65,8 +65,8 @@ def run_command(
     or rule out alternatives. Instructions without a probe are skipped. Ctrl-C keeps the rows so far: accprobe writes them to
     the FILE of -o, or prints them.
 
-    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models,
-    whose rows are `simulated`. In CI, use `--device gpu`, which fails instead.
+    Without a GPU, `--device auto` measures the processor if it has matrix instructions, else it evaluates published models;
+    their rows are `simulated`. In CI, use `--device gpu`, which fails instead.
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for cpu, sim: and replay: devices.
 

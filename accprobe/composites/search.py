@@ -156,8 +156,8 @@ class _Search:
         if not kept:
             nearest = int(np.argmin(wrong))
             found.reason = (
-                f"the steps around the sum are not explained: in rows of one or two terms {wrong[nearest]:,} of"
-                f" {sample.got.size:,} results differ from the nearest of {so_many(len(every), 'way')}, {every[nearest]}"
+                f"the steps around the sum are not explained: with one or two terms, {wrong[nearest]:,} of {sample.got.size:,}"
+                f" results differ from the nearest of {so_many(len(every), 'way')}, {every[nearest]}"
             )
         return kept
 

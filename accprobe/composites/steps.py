@@ -300,7 +300,7 @@ def compute_composite(row: ProductRow, model: ProductModel, words: Bits, targets
             raise AccprobeError(f"{row.title} takes {row.n} targets from 0 to {row.k - 1}, one of each row")
     compute = next((compute for known, compute in combinations(composite.functions) if known == record.function), None)
     if compute is None:
-        raise AccprobeError(f"{row.name} uses {record.function} on the measured device, whose bits have no recorded model")
+        raise AccprobeError(f"{row.name} uses {record.function}, and no recorded model gives its bits on the measured device")
     steps = Steps(composite, record.function, compute, record.finish, record.eps)
     found = steps.words(_recorded_rule(row, model), Schedule(model.tree), words, FORMATS[row.a], out, targets)
     if record.rows is None:

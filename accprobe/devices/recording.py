@@ -334,8 +334,8 @@ class ReplayDevice(Device):
         if results is None:
             recording = self._recording
             raise NotRecorded(
-                f"{self._path} does not have a result of {inst.name} that this run needs; it was recorded by `accprobe run"
-                f" {recording.options}` of accprobe {recording.accprobe}; use the same options, or record again"
+                f"{self._path} does not have a result of {inst.name} that this run needs. `accprobe run {recording.options}` of"
+                f" accprobe {recording.accprobe} recorded it. Use the same options, or record again"
             )
         time = self._times.get(key, 0)
         self._times[key] = time + 1

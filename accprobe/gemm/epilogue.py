@@ -56,7 +56,7 @@ def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int)
     if epilogue is None or not outcome.explained:
         return
     if outcome.spec.out.name not in ("f32", "f16", "bf16"):
-        outcome.stopped = f"accprobe has no model of epilogues whose result is {outcome.spec.out}"
+        outcome.stopped = f"accprobe has no model of epilogues with {outcome.spec.out} results"
         return
     activated = "" if epilogue.activation is None else f"; {epilogue.activation.name} of the rounded result"
     ways = {f"{name}{activated}": way for name, way in _linear_ways(epilogue.alpha, epilogue.beta, outcome.spec.out)}

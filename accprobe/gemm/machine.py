@@ -104,7 +104,7 @@ def kernels_of(adapter: CallableAdapter) -> tuple[tuple[KernelRecord, ...], str]
         import torch
         from torch.autograd.profiler import profile  # torch.profiler takes seconds to import graph compilers
     except ImportError:
-        return (), "kernels: torch, whose profiler reads their names, is not installed"
+        return (), "kernels: torch is not installed; its profiler reads their names"
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # otherwise it reports every start and stop
     adapter.call()
     torch.cuda.synchronize()

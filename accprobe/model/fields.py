@@ -100,7 +100,7 @@ FEATURES: dict[str, Feature] = {
         "the exponent with which a product takes part in the search for the largest one",
         "Terms beside products such as 1.5 × 1.5, or of subnormals, are truncated one bit higher or lower.",
         of_alignment=True,
-        evidence="products whose exponent is not the sum of their factors' exponents, beside a term near the last kept bit",
+        evidence="products with an exponent other than the sum of their factors' exponents, beside a term near the last kept bit",
         values=Words(get_args(tree.ProductExponent)),
         decides="terms",
         place="products",
@@ -180,8 +180,8 @@ FEATURES: dict[str, Feature] = {
     ),
     "tininess_detected": Field(
         "tininess detected",
-        "whether a sum is too small when it is below the smallest normal number before, or after, it is rounded; to full"
-        " precision: as if exponents had no end",
+        "whether a sum is too small if it is below the smallest normal number before, or after, rounding; to full precision:"
+        " as if exponents had no end",
         "Sums just below the smallest normal number become zero on the one.",
         of_adds=True,
         values=Words(get_args(tree.Tininess)),

@@ -139,8 +139,8 @@ def run_both(
     if found.equal and not all(found.operations):
         which = found.operations.index(0)
         raise AccprobeError(
-            f"no operation of side {'AB'[which]} was recorded; the results are equal; accprobe sees Triton kernels that"
-            f" {sides[which].run.backend} compiles, not C++ for a CPU; use a GPU to compare the operations"
+            f"no operation of side {'AB'[which]} was recorded. The results are equal. accprobe sees Triton kernels that"
+            f" {sides[which].run.backend} compiles, not C++ for a CPU. Use a GPU to compare the operations"
         )
     if not found.origins:
         if not found.equal and not found.count("only one"):  # every operation has a counterpart: is the batch ignored?

@@ -283,7 +283,7 @@ def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> C
     if added == [True, True]:
         return Cause("unknown", "other ranks gave other partial sums; compare their traces")
     if any(added):
-        return Cause("split_k", "K is divided between ranks, whose partial sums are added: another summation tree")
+        return Cause("split_k", "K is divided between ranks, which add partial sums: another summation tree")
     if attention := _attention(left, right):
         return attention
     adds = next(filter(_adds, (x.packet for x in operations)), "")

@@ -169,7 +169,7 @@ def test_an_unknown_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPOSITES, "torch:norm", other)  # type: ignore[arg-type]  # a Mapping that no program changes
     found = run("torch:norm", "--shape", "16x64", "--device", "cpu")
     assert found.exit_code == 1
-    assert "inferred: the steps around the sum are not explained: in rows of one or two terms" in found.stdout
+    assert "inferred: the steps around the sum are not explained: with one or two terms" in found.stdout
 
 
 def shuffled_norm(x: Any, given: Any) -> Any:

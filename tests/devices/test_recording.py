@@ -175,8 +175,8 @@ def test_other_options_were_not_recorded(file: Path, options: tuple[str, ...]) -
     result = run("--device", f"replay:{file}", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"accprobe: {file} does not have a result of {FP8.name} that this run needs; it was recorded by"
-        " `accprobe run --dots 700 --seed 4` of accprobe 0.1.0; use the same options, or record again\n"
+        f"accprobe: {file} does not have a result of {FP8.name} that this run needs. `accprobe run --dots 700"
+        " --seed 4` of accprobe 0.1.0 recorded it. Use the same options, or record again\n"
     )
 
 

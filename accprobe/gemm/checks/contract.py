@@ -249,18 +249,18 @@ def term_multiplicity(subject: RecordedCallable, rows: Ints, columns: Ints) -> I
     if not np.array_equal(found, whole) or (found < 0).any():
         wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
         raise AccprobeError(
-            f"with ones at k = {wrong} only, the result is {found[wrong]:.9g}: this is not a product of two matrices (a"
-            " factor, scales, an activation or another order of the operands?)"
+            f"with ones at k = {wrong} only, the result is {found[wrong]:.9g}: not a product of two matrices (a factor,"
+            " scales, an activation or another order of the operands?)"
         )
     if not whole.any():
         raise AccprobeError(
-            f"{subject.name} returns only zeros where a and b have ones: this is not a product of two"
-            " matrices; return d [M, N], such as a @ b"
+            f"{subject.name} returns only zeros where a and b have ones: not a product of two matrices;"
+            " return d [M, N], such as a @ b"
         )
     if (least := int(whole.min())) > 1:
         raise AccprobeError(
-            f"with ones at a single k, the result is {least} or more at every k: this is not a product of two matrices"
-            " (a factor, or an activation?)"
+            f"with ones at a single k, the result is {least} or more at every k: not a product of two matrices (a"
+            " factor, or an activation?)"
         )
     return whole.astype(np.int64)
 
