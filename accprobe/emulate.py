@@ -8,9 +8,9 @@
     d = accprobe.predict("h200:wgmma.m64n8k32.f32.e4m3.e4m3", a, b)
     promoted = accprobe.predict("h200:wgmma.m64n8k32.f32.e4m3.e4m3", a, b, promote_every=128)
 
-A model of an instruction predicts a GEMM that is a chain of the instruction: C of each block along K is the sum of the blocks
-before it. With promotion the chain restarts every so many products and its sum is added to a float32 sum, as CUTLASS and
-DeepGEMM do with fp8. A model of a product (`products-h200:torch:mm`) predicts that library call at the measured shape.
+A model of an instruction predicts a GEMM that is a chain of it: C of each block along K is the sum of the blocks before. With
+promotion the chain restarts every so many products and its sum is added to a float32 sum, as CUTLASS and DeepGEMM do with fp8.
+A model of a product (`products-h200:torch:mm`) predicts that library call at the measured shape.
 """
 
 from __future__ import annotations

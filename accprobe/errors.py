@@ -20,7 +20,7 @@ class UnknownName(AccprobeError):
 
 
 class DeviceError(AccprobeError):
-    """A device that cannot be opened, or whose launch failed."""
+    """A device cannot be opened, or a launch failed."""
 
 
 class NotRecorded(DeviceError):
@@ -86,7 +86,7 @@ def unreadable(path: object, error: OSError) -> str:
 
 
 def defect(error: Exception) -> str:
-    """Return the reason of a row whose measurement failed by a defect of accprobe."""
+    """Return the reason of a row if a defect of accprobe ended its measurement."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
     return f"a defect of accprobe, please report it: {type(error).__name__}: {error} ({place})"

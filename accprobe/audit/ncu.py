@@ -1,7 +1,7 @@
 """Executed matrix opcodes, counted by Nsight Compute (`ncu`).
 
 Executions are counted per warp and per line of the text: the metric `inst_executed` on the source page. It also counts an
-instruction whose predicate was false for every thread; if `thread_inst_executed_true` is 0, it did not execute.
+instruction with a false predicate in every thread; if `thread_inst_executed_true` is 0, it did not execute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from accprobe.isa.opcodes import MATRIX
 from accprobe.sass.reading import read_line
 
 EXECUTED, THREADS = "inst_executed", "thread_inst_executed_true"
-"""Metrics, which name the page's columns: executions of each instruction by warps, and by threads whose predicate was true."""
+"""Metrics, which name the page's columns: executions of each instruction by warps, and by threads with a true predicate."""
 
 PAGE = (
     *("--metrics", f"{EXECUTED},{THREADS}"),

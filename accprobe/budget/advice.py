@@ -17,7 +17,7 @@ from accprobe.report.words import percent
 # The search for an interval emulates so many times fewer outputs.
 FEWER = 8
 
-# Result format whose rounding error is the yardstick if D is not narrower than f32.
+# Result format with the rounding error to compare with if D is not narrower than f32.
 USUAL_OUT = "bf16"
 
 # An error is reported as biased if the bias is at least this share of it.
@@ -57,7 +57,7 @@ class DataAdvice:
 class Advice:
     """The recommendation for one accumulation at one K, over all kinds of operands.
 
-    out: result format; rounding: its `own_rounding`. promote_every: the longest interval whose errors all stay clearly below
+    out: result format; rounding: its `own_rounding`. promote_every: the longest interval with all errors clearly below
     that, None if sums need no promotion; is_enough: whether there is one, otherwise promote_every is one fused sum.
     """
 
@@ -77,7 +77,7 @@ def advice(
     known: Sequence[ErrorRow] = (),
     show: Callable[[int, int, str], object] = lambda *_: None,
 ) -> Advice | None:
-    """Return the advice for the first split and scale; None if all sums are zero. known: rows whose errors are reused."""
+    """Return the advice for the first split and scale; None if all sums are zero. known: rows with errors to reuse."""
     out = request.out if request.out and request.out.mantissa_bits < FORMATS["f32"].mantissa_bits else FORMATS[USUAL_OUT]
     rounding = own_rounding(out)
     split, scale = (request.splits or (accumulation.split_k,))[0], request.scales[0]

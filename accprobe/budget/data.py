@@ -141,7 +141,7 @@ def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
 
 
 def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
-    """Draw integers from -7 to 7, whose sums are often exact until D is rounded."""
+    """Draw integers from -7 to 7. Their sums are often exact until D is rounded."""
     return DrawnPair(*(rng.integers(-7, 8, (lines, k)).astype(np.float32) for lines in (m, n)))
 
 

@@ -138,7 +138,7 @@ class Tolerance:
 
     @classmethod
     def around(cls, operation: Operation, exact: Exact, bound: Floats) -> Tolerance:
-        """Accept results within the bound of the exact sums, whose own error is added."""
+        """Accept results within the bound of the exact sums plus the error of these sums."""
         with np.errstate(invalid="ignore"):
             return cls(operation, exact, exact.sums - bound - exact.off, exact.sums + bound + exact.off)
 

@@ -194,7 +194,7 @@ def advised(request: ToleranceRequest, show: Callable[[str], object] = lambda _:
 
 
 def _recommended(model: ProductModel, bound: float) -> OwnTest:
-    """Return the test whose rtol is D's rounding error, and atol the bound of the sums."""
+    """Return the test with D's rounding error as rtol, and the bound of the sums as atol."""
     half = model.result_rounding in ("RNE", "RNA")
     is_narrow = model.result.mantissa_bits < FORMATS["f32"].mantissa_bits
     rtol = 2.0 ** -(model.result.mantissa_bits + half) if is_narrow else 0.0

@@ -112,7 +112,7 @@ def _machine(binding: Any) -> Any:
 
 
 def _module(mnemonic: Mnemonic) -> str:
-    """Return the loop as a function in LLVM's notation: one piece of inline assembly, whose operands are integers."""
+    """Return the loop as a function in LLVM's notation: one piece of inline assembly with integer operands."""
     step = (_TILES if mnemonic.tiles else _LANES).format(mnemonic=mnemonic.mnemonic.lower()).strip()
     first, last = ("ldtilecfg ($6)", "tilerelease") if mnemonic.tiles else ("", "vzeroupper")
     lines = _LOOP.format(first=first, step=step, last=last).splitlines()

@@ -45,7 +45,7 @@ def probe_of(inst: Instruction) -> Probe:
 def source(inst: Instruction, products: bool = False) -> str:
     """Return the complete CUDA C++ of the probe of `inst`. Raises AccprobeError if there is none.
 
-    products: kernel `product`, a matrix product whose elements are one dot product of the instruction each, instead of `probe`,
+    products: kernel `product`, a matrix product with one dot product of the instruction in each element, instead of `probe`,
     independent dot products.
     """
     probe = probe_of(inst)

@@ -177,7 +177,7 @@ _FULL = re.compile(r"out of memory|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED|
 def one_sentence(start: str, device: str, file: str = "") -> Iterator[None]:
     """Raise AccprobeError for any exception raised inside, also a BaseException; Ctrl-C passes. Full memory is a DeviceError.
 
-    start: of the sentence, as in "model.py:f raises". file: the user's file, whose last line is named.
+    start: of the sentence, as in "model.py:f raises". file: the user's file; messages name its last line.
     """
     try:
         yield

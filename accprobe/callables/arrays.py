@@ -313,5 +313,5 @@ def format_of_numpy(kind: Any) -> Format | None:
 
 
 def _format_named(type_: str) -> Format | None:
-    """Return the format of a type, whose name is the same in torch, numpy and ml_dtypes."""
+    """Return the format of a type. Its name is the same in torch, numpy and ml_dtypes."""
     return next((FORMATS[name] for name in _RESULTS if np.dtype(FORMATS[name].ml_dtype).name == type_), None)

@@ -259,7 +259,7 @@ class Builtin:
 
 
 def _mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return `torch.mm`, whose `out_dtype` is supported on GPUs only."""
+    """Return `torch.mm`. It supports `out_dtype` on GPUs only."""
     import torch
 
     wanted = torch_type(library, spec.out)

@@ -1,7 +1,7 @@
 """Collectives of `torch.distributed` as reductions: x [ranks, elements] is added along the ranks, each of them a process.
 
 The command sends each process its row, and every process reduces it in one process group. D has a row for each rank that
-returns the whole sum (`all_reduce`), or one row whose parts the ranks return (`reduce_scatter`).
+returns the whole sum (`all_reduce`), or one row in parts, one for each rank (`reduce_scatter`).
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Epilogue:
 
 
 def linear(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
-    """Return `torch.nn.functional.linear`, whose weight is b as [N, K], and an activation."""
+    """Return `torch.nn.functional.linear` with b as weight [N, K], and an activation."""
     import torch
 
     activation = None if options["activation"] is None else activation_named(str(options["activation"]))

@@ -53,7 +53,7 @@ class ProductRequest:
     """The shape, formats and scales that the command line gives; None: the callable's default.
 
     reduced: the dimension of x [rows, K] that a reduction adds, with the shape (1, rows, K); None for products. "ranks": the
-    rows are the elements of a collective, K is the number of ranks, and so is M.
+    rows are the elements of a collective, K and M are the number of ranks.
     """
 
     shape: tuple[int, int, int] = DEFAULT_SHAPE

@@ -27,7 +27,7 @@ SUBNORMAL = 0.1
 TIES = 0.25
 # Limit of the exponents of products on both sides of 0, beside the limits of the formats.
 PRODUCT_REACH = 60
-# Largest exponent of a product whose partial sum fits f16.
+# Largest exponent of a product with partial sums that fit f16.
 MAX_EXPONENT = 14
 # Smallest exponent of a unit that f16 partial sums and results hold with a few bits to spare.
 MIN_EXPONENT = -22
@@ -50,7 +50,7 @@ def power(fmt: Format, exponent: int, negative: bool = False) -> int:
 
 
 class Layout:
-    """Layout of products whose A and B are both operands."""
+    """Layout of products with both A and B as operands."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -112,7 +112,7 @@ class Layout:
         return a, b
 
     def power(self, exponent: int) -> tuple[int, int]:
-        """Return the patterns of two powers of two whose product is 2^exponent."""
+        """Return the patterns of two powers of two with the product 2^exponent."""
         of_a, of_b = factors(exponent, self.spec.a, self.spec.b)
         return power(self.spec.a, of_a), power(self.spec.b, of_b)
 
@@ -288,7 +288,7 @@ def first_operands(spec: Spec) -> tuple[Bits, Bits]:
 
 
 def ones(spec: Spec) -> tuple[Bits, Bits]:
-    """Return A [M, K] and B [N, K] whose elements are all 1, or the fixed A."""
+    """Return A [M, K] and B [N, K] of ones, or the fixed A."""
     a, b = (1 if fmt.is_integer else fmt.encode(False, 1, 0) for fmt in (spec.a, spec.b))
     return layout_of(spec).a(np.full((spec.m, spec.k), a, spec.a.dtype)), np.full((spec.n, spec.k), b, spec.b.dtype)
 

@@ -1,7 +1,7 @@
 """Reductions as products: the sum over K of x is the product of a row of ones with x.
 
-accprobe therefore infers the same properties of a sum as of a product: order, format and rounding of partial sums, regions of D
-with different plans, repeatability. A mean over a power of two is a product with a row of 1/K.
+accprobe therefore infers a sum's properties as a product's: order, format and rounding of partial sums, regions of D with
+different plans, repeatability. A mean over a power of two is a product with a row of 1/K.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def check_ranks(name: str, ranks: int | None) -> None:
 
 
 class ReductionAdapter(CallableAdapter):
-    """A reduction as a product [1, rows] whose A is fixed: the function takes x alone."""
+    """A reduction as a product [1, rows] with a fixed A: the function takes x alone."""
 
     def set_operands(self, a: Bits, b: Bits, scales: ScaleWords | None = None) -> None:
         with self._one_sentence("could not receive its operands:"):
@@ -122,7 +122,7 @@ class ReductionAdapter(CallableAdapter):
 
 
 class RowsOfX:
-    """A reduction as a product whose A is x, for comparisons of different numbers of rows."""
+    """A reduction as a product with A = x, for comparisons of different numbers of rows."""
 
     def __init__(self, adapter: CallableAdapter) -> None:
         self._adapter = adapter

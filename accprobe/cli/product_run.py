@@ -101,7 +101,7 @@ class Measurement:
 
 @dataclass
 class ProductRun:
-    """The rows so far. first: the first product, whose formats are the defaults of the others. sentences: they compare rows.
+    """The rows so far. first: the first product; its formats are the defaults of the others. sentences: they compare rows.
     not_read: why kernels are unknown. measured: the current product. openings: results of the calls that opened each
     callable.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OutputLost(AccprobeError):
-    """Standard output cannot be written. reader_left: it is a pipe whose reader has closed it."""
+    """Standard output cannot be written. reader_left: it is a pipe that its reader has closed."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"the output cannot be written: {error.strerror}")
@@ -82,7 +82,7 @@ def skip_exit_handlers_of_torch() -> None:
 
 
 def end_with_sigpipe() -> NoReturn:
-    """End by SIGPIPE, as other programs do whose reader has left, so that a shell sees the same status."""
+    """End by SIGPIPE, as other programs do after their reader has left, so that a shell sees the same status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.raise_signal(signal.SIGPIPE)
     raise AssertionError("SIGPIPE ends a process")

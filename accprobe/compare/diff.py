@@ -31,7 +31,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Diff:
-    """The comparison of report `a` with report `b`. unmeasured: number of instructions that neither has measured."""
+    """The comparison of report `a` with report `b`. unmeasured: number of instructions that are not measured in either."""
 
     a: Report
     b: Report
@@ -108,14 +108,14 @@ def _matched(a: Report, b: Report) -> Iterator[tuple[list[Row], list[Row]]]:
 
 
 def _representing(rows: Sequence[Row], other: Report) -> list[Row]:
-    """Return the rows with the largest k, and those whose name `other` does not have."""
+    """Return the rows with the largest k, and rows with a name that `other` lacks."""
     names = {row.name for row in other.instructions}
     largest = max(row.instruction.k for row in rows)
     return [row for row in rows if row.instruction.k == largest or row.name not in names]
 
 
 def _nearest(rows_a: Sequence[Row], rows_b: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Pair each row with the one of the other side whose shape is nearest; every row is in some pair."""
+    """Pair each row with the one of nearest shape on the other side; every row is in some pair."""
     pairs = [(row, nearest_shape(row.instruction, rows_b)) for row in rows_a]
     chosen = {row.name for _, row in pairs}
     return pairs + [(nearest_shape(row.instruction, rows_a), row) for row in rows_b if row.name not in chosen]
@@ -214,7 +214,7 @@ def _changes(diff: Diff) -> list[str]:
 
 
 def _groups(pairs: Iterable[Pair], field: str) -> list[list[Pair]]:
-    """Group the pairs by the change of the field, largest group first; drop a group whose operand classes all occur in larger
+    """Group the pairs by the change of the field, largest group first; drop a group if its operand classes all occur in larger
     groups.
     """
     groups: dict[tuple[object, ...], list[Pair]] = {}

@@ -1,7 +1,7 @@
 """Differences between findings of two reports: possible values, verdicts, and their consequence for a kernel.
 
 Numbers are ordered: "at least 24" is every number from 24 on. A sum that keeps every bit has infinitely many alignment bits.
-Without an alignment floor the smallest exponent is minus infinity.
+The smallest exponent is minus infinity if there is no alignment floor.
 """
 
 from __future__ import annotations

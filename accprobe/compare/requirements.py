@@ -1,7 +1,7 @@
 """Requirements on a report: "wgmma.*.e4m3.*: effective_bits >= 13" is checked on every measured claim that matches.
 
-A glob may be followed by globs of other words: "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on every
-product of that callable and shape, in each region; see `Claim.matches`.
+Globs of other words may follow. "torch:_scaled_mm 4096x4096x4096: promote_every <= 128" is checked on every product of that
+callable and shape, in each region; see `Claim.matches`.
 """
 
 from __future__ import annotations

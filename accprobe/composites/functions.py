@@ -114,7 +114,7 @@ def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
 
 
 def functions_of(function: str) -> Iterator[tuple[str, SingleFunction]]:
-    """Yield ways to compute a scalar function in float32 by name; one of an exponential, whose sums candidates share."""
+    """Yield ways to compute a scalar function in float32 by name; candidates share the sums of an exponential."""
     yield from _KNOWN.get(function, ())
     yield from _of_units(function)
 

@@ -72,7 +72,7 @@ def _by_share(a: Arrays, n: Counts, b: Arrays, m: Counts, add: Any) -> Arrays:
 
 
 def _by_weights(a: Arrays, n: Counts, b: Arrays, m: Counts, add: Any) -> Arrays:
-    """cuWelfordCombine, whose first argument is a."""
+    """cuWelfordCombine with a as first argument."""
     delta, inverse = a[0] - b[0], 1 / (n + m)
     return add(m * inverse, b[0], n * inverse * a[0]), add(delta * delta * m, n * inverse, b[1] + a[1])
 

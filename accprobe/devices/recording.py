@@ -1,10 +1,9 @@
 """Recordings: every exchange of a run with its device in one compact file, and the device that replays it.
 
-A query is identified by a digest of the instruction, the control register, the place in the tile and the operands: the same run
-sends the same queries again. Results that an experiment reads are kept in full. Results that were compared with a model are
-kept as a digest of the model's predictions and the differing results: a caller that expects the same predictions gets them
-back.
-The file is a zip archive of numpy arrays, as `numpy.load` reads it.
+A digest of the instruction, the control register, the place in the tile and the operands identifies a query. The same run sends
+the same queries again. Results that an experiment reads are kept in full. Results that were compared with a model are kept as a
+digest of the predictions and the differing results. A caller that expects the same predictions gets them back. The file is a
+zip archive of numpy arrays, as `numpy.load` reads it.
 """
 
 from __future__ import annotations

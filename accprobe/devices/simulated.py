@@ -21,7 +21,7 @@ from accprobe.operands.sparse import stored_products
 
 
 class SimulatedDevice(Device):
-    """A device whose instructions are pure functions: each evaluates its `DotModel`."""
+    """A device with pure functions as instructions: each evaluates its `DotModel`."""
 
     kind: DeviceKind = "simulated"
     pure = True

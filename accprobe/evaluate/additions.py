@@ -1,4 +1,4 @@
-"""Whole products whose sums need no steps: trees of exact float products, and integers that wrap around.
+"""Whole products with sums that need no steps: trees of exact float products, and integers that wrap around.
 
 A tree is a list of additions, each done for all outputs together. An element of a reduction is multiplied by a power of two,
 which is exact unless it overflows or underflows. Each sum is then one addition of float32 or float64 numbers, which numpy and
@@ -117,7 +117,7 @@ def _add(node: Node, zero: int, pairs: list[tuple[int, int]]) -> int:
 
 @lru_cache(maxsize=64)
 def addition_list(model: ProductModel) -> AdditionList | None:
-    """Return the additions of a model whose steps add one product in float32 or float64; None for other models."""
+    """Return the additions of a model with steps that add one product in float32 or float64; None for other models."""
     arithmetic = model.step.root.arithmetic
     fmt = FORMATS.get(arithmetic.result.name)
     if fmt is None or fmt.name not in ("f32", "f64") or model.scales is not None or not model.is_ordered:

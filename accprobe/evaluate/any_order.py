@@ -1,4 +1,4 @@
-"""Verification of results whose parts are added in an unknown order.
+"""Verification of results with an unknown order of partial sums.
 
 Each part is evaluated once, on the fastest evaluator. The orders are then tried on these partial sums, usually in float32, and
 only on elements that no order has explained so far.

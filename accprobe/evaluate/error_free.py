@@ -100,7 +100,7 @@ def integer_parts(x: Floats) -> tuple[Truths, Integers, Integers]:
 
 
 def plain_product(a: Floats, b: Floats) -> Floats:
-    """Return a · bᵀ without BLAS, whose threads would wait for cores that other work uses."""
+    """Return a · bᵀ without BLAS. Its threads would wait for cores that other work uses."""
     found: Floats = np.einsum("mk,nk->mn", a, b)
     return found
 

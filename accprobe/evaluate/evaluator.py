@@ -83,7 +83,7 @@ def _check_model(model: DotModel, inst: Instruction) -> None:
 
 
 def _check_scales(node: FusedSum, inst: Instruction) -> None:
-    """Check the groups that are scaled at once: products of e2m1, whose sums are exact in float64, from one block."""
+    """Check the groups that are scaled at once: products of e2m1 from one block, with exact sums in float64."""
     some = getattr(node.arithmetic, "scaled_products", None)
     if some is None:
         return

@@ -118,7 +118,7 @@ def sums_in_turn(nodes, others, least_addend, a, a_exponents, b, b_exponents, ru
     C. least_addend: smaller C are read as zero.
     a: [rows, K], b: [K, LANES], with their exponents.
     running: [rows, LANES], in and out.
-    doubtful: [rows, LANES], set where a sum is too large or too small, or a zero whose sign depends on its terms.
+    doubtful: [rows, LANES], set where a sum is too large or too small, or a zero with a sign that depends on its terms.
     """
     products = nodes[len(nodes) - 1].end_products
     results, total = np.empty((len(nodes) + 1, LANES)), np.empty(LANES)

@@ -42,7 +42,7 @@ Singles = NDArray[np.float32]
 # Elements computed at once.
 TILE = 1 << 16
 
-# Elements at once in chains of multiply-adds, whose arrays then fit in a core's cache.
+# Elements at once in chains of multiply-adds. Their arrays then fit in a core's cache.
 SMALL_TILE = 1 << 14
 
 # Elements at once in compiled code.
@@ -267,7 +267,7 @@ def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     """Round words that are wider than their format (tf32), numpy's or cupy's.
 
-    With RZ they stay: the consumer ignores the low bits.
+    They stay with RZ: the consumer ignores the low bits.
 
     Infinities and NaNs stay; numbers that are too large become infinities.
     """
@@ -362,7 +362,7 @@ def rounded_to(sums: SumWords, fmt: Format, how: Rounding = "RNE") -> Bits:
 
 
 def _encoded(values: Floats, arithmetic: FloatArithmetic) -> Bits:
-    """Round float64 values, whose last bit may be sticky, to the result's format."""
+    """Round float64 values to the result's format; their last bit may be sticky."""
     flat = np.ascontiguousarray(values).reshape(-1)
     specials = specials_of(flat)
     patterns = rounding.encode(*integer_parts(np.where(np.isfinite(flat), flat, 0.0)), arithmetic)

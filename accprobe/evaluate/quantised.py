@@ -41,7 +41,7 @@ class Sharing:
 _ROWS, _BLOCKS = Sharing(1, 0), Sharing(1, 128)
 _MX, _NV = Sharing(1, 32, 8, power_of_two="floor"), Sharing(1, 16, 8, "e2m1", two_levels=True)
 
-# By name: of A and of B, whose rows are the columns of the product.
+# By name: of A and of B. The rows of B are the columns of the product.
 SHARINGS: dict[str, tuple[Sharing, Sharing] | None] = {
     "none": None,
     "tensor": (Sharing(0, 0), Sharing(0, 0)),

@@ -1,8 +1,8 @@
 """Chains of fused sums for many outputs at once, by compiled code.
 
-The vectors of float64 numbers (`accprobe.evaluate.lanes`) are exact. Numpy computes the rest: unsupported models (`steps`),
-and doubtful outputs of the others: NaNs, infinities, overflow,
-underflow, and zeros whose sign depends on the signs of their terms.
+The vectors of float64 numbers (`accprobe.evaluate.lanes`) are exact. Numpy computes the rest: unsupported models (`steps`), and
+doubtful outputs of the others. These are NaNs, infinities, overflow, underflow, and zeros with a sign that depends on their
+terms.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from accprobe.health.outcome import OnOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.survey.workers import interrupts_held_back
 
-# The first version of Ray whose placement groups stay on a given node (ray-project/ray#55599).
+# The first version of Ray with placement groups that stay on a given node (ray-project/ray#55599).
 OLDEST = 2, 51
 
 # Seconds within which a listening address accepts a connection, and within which a cluster must reply; Ray waits for minutes.

@@ -77,7 +77,7 @@ class _Running:
 
 
 class Checks:
-    """The checks of all GPUs. A check whose process died is repeated once, unless results had differed before."""
+    """The checks of all GPUs. A check is repeated once if its process died, unless results had differed before."""
 
     def __init__(
         self, gpus: Sequence[FleetGpu], devices: Sequence[str | None], plan: CheckPlan, patience: float, client: Connection

@@ -89,7 +89,7 @@ _UNITS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", **{name: name for n
 
 
 def _rounded(operation: Callable[[Any, Any], Any]) -> Callable[[RoundedValues, Any], RoundedValues]:
-    """Return the method of an operation, whose result is rounded to f32."""
+    """Return the method of an operation with a result rounded to f32."""
 
     def method(self: RoundedValues, other: Any) -> RoundedValues:
         value = other.values if isinstance(other, RoundedValues) else float(np.float32(other))
@@ -99,7 +99,7 @@ def _rounded(operation: Callable[[Any, Any], Any]) -> Callable[[RoundedValues, A
 
 
 class RoundedValues:
-    """f32 numbers as float64 values of cupy, whose f32 arithmetic flushes subnormal numbers. Each operation rounds once."""
+    """f32 numbers as float64 values of cupy: its f32 arithmetic flushes subnormal numbers. Each operation rounds once."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
@@ -219,7 +219,7 @@ def _full_quotient(x: Singles, y: Singles) -> Singles:
 
 
 def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
-    """Yield recorded units of a function whose operand is a number of f32 and whose result is truncated."""
+    """Yield recorded units of a function with an f32 operand and a truncated result."""
     (direct,) = [unit for unit, function in _UNITS.items() if function == name] or [name]
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
         if record := recorded_unit(unit):

@@ -1,7 +1,7 @@
 """Reference values of scalar functions in float64, and their correct rounding to a format.
 
-A float64 value with an error below 2^-52 rounds correctly to a format of at most 24 bits, except close to the boundary of two
-numbers. About 16 of 2^32 results may round wrongly. So shares of correctly rounded f32 results have that uncertainty.
+A float64 value with an error below 2^-52 rounds correctly to at most 24 bits, except close to the boundary of two numbers.
+About 16 of 2^32 results may round wrongly. So shares of correctly rounded f32 results have that uncertainty.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ RULE_ROWS = 1 << 15
 class Rules:
     """Deviations of an instruction from the exact value. saturated: results are clamped to [0, 1], and NaN becomes 0.
 
-    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operands whose NaN a result keeps, "ba": b's before
-    a's; quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after IEEE 754's
-    rounding. reciprocal: a division multiplies by the special function unit's reciprocal, for small or large divisors with
-    operands scaled.
+    nan_wins: a minimum or maximum of a number and NaN is NaN. payload: the operands that a result keeps the NaN of, "ba": b's
+    before a's; quieted: with its quiet bit set. tiny_before: results count as subnormal by the exact value, not after IEEE
+    754's rounding. reciprocal: a division multiplies by the special function unit's reciprocal, for small or large divisors
+    with operands scaled.
     """
 
     rounding: RoundingMode = "RNE"
@@ -126,14 +126,14 @@ class Rules:
         return xp.where(xp.isnan(values), nan, values.view(np.uint64))
 
     def _signed_zero(self, values: Any, first: Any, second: Any) -> Any:
-        """Return sums whose exact zeros of two signs are negative when rounding down."""
+        """Return sums: exact zeros of two signs are negative when rounding down."""
         if second is None or self.rounding != "RD":
             return values
         xp = module_of(values)
         return xp.where((values == 0) & (xp.signbit(first) != xp.signbit(second)), -0.0, values)
 
     def _toward_zero(self, words: Any, values: Any, fmt: Format) -> Any:
-        """Return words whose overflow stays finite on the side that the rounding turns away from."""
+        """Return words: overflow stays finite on the side that the rounding turns away from."""
         xp = module_of(values)
         kept = {"RD": ~xp.signbit(values), "RU": xp.signbit(values)}.get(self.rounding)
         infinity = fmt.infinity or 0
@@ -209,7 +209,7 @@ def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
 
 
 def arithmetic_operands(fmt: Format, seed: int) -> tuple[Bits, ...]:
-    """Return rows of a, b and c: every pair of special words, random words, and words whose exponents are near."""
+    """Return rows of a, b and c: every pair of special words, random words, and words with near exponents."""
     rng = np.random.default_rng(seed)
     special = _special_words(fmt)
     pairs = np.array([*product(special, special)], fmt.dtype)

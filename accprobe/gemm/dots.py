@@ -35,11 +35,11 @@ FIRST = 96
 WIDTHS = range(7, 29)
 # Maximum bits from the largest to the smallest term.
 DEEPEST = 45
-# Pairs of products of each sign whose sum is too large for D.
+# Pairs of products of each sign with a sum too large for D.
 OVERFLOWING_PAIRS = 4
 # Maximum number of chains that are probed, chosen at random.
 MOST_CHAINS = 64
-# Dot products with y in a given chain. In ACROSS of them X and -X lie in other chains. -X lies in the chain that is added
+# Dot products with y in a given chain. ACROSS of them have X and -X in different chains. -X lies in the chain that is added
 # later, whether partial sums are added from the first or from the last.
 DOTS_OF_CHAIN, ACROSS = 32, 24
 
@@ -66,7 +66,7 @@ class SparseDots:
         return SparseDots(self.ks[rows], self.a[rows], self.b[rows], self.d[rows] if len(self.d) else self.d)
 
     def within(self, ks: Iterable[int]) -> SparseDots:
-        """Return those whose terms all lie at these k."""
+        """Return the dot products with all terms at these k."""
         inside = np.isin(self.ks, np.fromiter(ks, np.int64)) | (self.a == 0)
         return self[inside.all(axis=1)]
 
@@ -254,7 +254,7 @@ def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Genera
 def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
     """Draw signs (0: no term), exponents and significands (in eighths, or ANY_SIGNIFICAND), each [n, TERMS].
 
-    X and -X are the first and the last. Between them lie at most three terms, each smaller than the one before. Some have X
+    X and -X are the first and the last. At most three terms lie between them, each smaller than the one before. Some have X
     twice, which makes the sum one bit longer, and -2X. A third of the dot products have six terms of any size.
     """
     low, high = product_exponents(spec)

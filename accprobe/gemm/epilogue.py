@@ -51,7 +51,7 @@ EpilogueWay = Callable[[EpilogueInputs], SumValues]
 
 
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
-    """Add the finding `epilogue` to an outcome whose product is explained, and the reason if no way gives all results."""
+    """Add the finding `epilogue` to an outcome with an explained product, and the reason if no way gives all results."""
     epilogue, rng = adapter.epilogue, np.random.default_rng((seed, 0xE9))
     if epilogue is None or not outcome.explained:
         return

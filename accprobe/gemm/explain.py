@@ -1,6 +1,6 @@
 """Explain recorded results of recorded operands, without the callable.
 
-Known plans are tried on a few elements: half are random, half have exact sums near ties or numbers of D's format, where
+Known plans are tried on a few elements. Half are random; half have exact sums near ties or numbers of D's format, where
 differences far below D's last bit show. Plans that explain them are compared with more elements, of a large result with a
 sample. Missing, repeated and mispaired k show in the difference from the exact product (`accprobe.evaluate.miscounts`); a plan
 must confirm them bit for bit. If the best plan fails only in some rows and columns, these are explained separately.
@@ -88,7 +88,7 @@ class _Best:
 class PlanSearch:
     """Search for plans with each step, the fused sum that a plan repeats along K.
 
-    a [M, K], b [N, K], results [M, N], whose NaNs have one pattern. specs: as in `explain`.
+    a [M, K], b [N, K], results [M, N] with one pattern for NaN. specs: as in `explain`.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ def _most_sensitive_first(spec: Spec, a: Bits, b: Bits) -> Ints:
     return np.stack([rows[order // len(columns)], columns[order % len(columns)]], axis=1)
 
 
-# Maximum number of products whose sums are computed to compare one plan with all elements.
+# Maximum number of products to add to compare one plan with all elements.
 AT_MOST = 1 << 29
 # Maximum number of rows, or columns, without a mismatch inside one region.
 REGION_GAP = 8

@@ -37,14 +37,14 @@ from accprobe.isa.formats import Bits
 from accprobe.model.product import Merged, ProductModel, SubnormalSums
 from accprobe.model.tree import Arithmetic, FloatArithmetic
 
-# Maximum width of a fused sum whose arithmetic is searched: twice the widest published one (mxf4nvf4 of sm_100: 64).
+# Maximum width of a fused sum to search the arithmetic of: twice the widest published one (mxf4nvf4 of sm_100: 64).
 WIDEST_SUM = 128
 
 
 def fit(spec: Spec, order: ProductModel, probed: SparseDots, inner: SparseDots) -> tuple[ProductModel, int]:
     """Return the plan with the fewest mismatches, and their number.
 
-    order: a plan whose arithmetic is not known. inner: dots within one chain, unaffected by split-K.
+    order: a plan without known arithmetic. inner: dots within one chain, unaffected by split-K.
     """
     readings = list(slice_readings(order.tree)) if order.is_ordered else [order.tree]
     start = _fit_chain(spec, replace(order, tree=readings[0]), inner)

@@ -170,7 +170,7 @@ ONLY_SUBNORMAL = ("subnormal_results", "product_bits")
 
 
 def draft(spec: Spec, tree: Node, products: int) -> ProductModel:
-    """Return a plan of an order of additions whose arithmetic is not known yet."""
+    """Return a plan of an order of additions with arithmetic not known yet."""
     step = integer_step(products) if spec.a.is_integer else one_sum(HOPPER, products)
     return ProductModel(spec.a, spec.b, spec.k, step, tree, spec.out)
 
@@ -220,7 +220,7 @@ def with_additions(plan: ProductModel, how: Additions) -> ProductModel:
 
 
 def with_step(plan: ProductModel, step: DotModel) -> ProductModel:
-    """Return the plan with another fused sum, whose format partial sums are added in."""
+    """Return the plan with another fused sum; partial sums are added in its format."""
     other = replace(plan, step=step)
     return other if added_in(step) is added_in(plan.step) else with_additions(other, additions_of(plan))
 

@@ -27,7 +27,7 @@ SIDE, WIDE = 64, 512
 UNORDERED_SIDE = 8
 # Draws of one or two products for each element in search of some that distinguish ways to scale.
 MOST_DRAWN = 256
-# Relative difference of the scales of two blocks whose products cancel.
+# Relative difference of the scales of two blocks with cancelling products.
 _NEAR = 2.0**-9
 # Formats to which scaled operands may be rounded.
 SCALED_FORMATS = ("f32", "bf16", "f16")
@@ -54,7 +54,7 @@ class Scaled:
 
 
 def infer_scales(subject: RecordedCallable, plan: ProductModel, rows: Ints, columns: Ints) -> Scaled:
-    """Probe with scales that are not powers of two, whose products must be rounded."""
+    """Probe with scales that are not powers of two: their products must be rounded."""
     rng = subject.rng(0x5CA1E)
     probes = _FewProducts(subject, plan, rows[:WIDE], columns[:WIDE], rng)
     rows, columns = rows[: SIDE if plan.is_ordered else UNORDERED_SIDE], columns[:SIDE]
@@ -101,7 +101,7 @@ def _ways(spec: Spec) -> Iterator[Scales]:
 
 @dataclass(frozen=True)
 class _FewProducts:
-    """Calls whose elements are one or two products, on which ways to scale are compared."""
+    """Calls with one or two products in each element, to compare ways to scale."""
 
     subject: RecordedCallable
     plan: ProductModel

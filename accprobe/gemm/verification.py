@@ -46,7 +46,7 @@ EXPECTED_NAN = "any NaN"
 
 @dataclass(frozen=True)
 class ElementMismatch:
-    """An element whose result differs from the prediction. kind: the operand distribution."""
+    """An element with a result other than the prediction. kind: the operand distribution."""
 
     row: int
     column: int

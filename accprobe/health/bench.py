@@ -1,4 +1,4 @@
-"""The benchmark of one matrix unit: its interface, and the one whose operands are drawn and compared on the CPU."""
+"""The benchmark of one matrix unit: its interface, and one that draws and compares operands on the CPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class UnitBench(Protocol):
         """Repeat the operands at that place and return the number of mismatches. Raises DeviceError."""
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
-        """Return the fewest operands whose result still differs at that place, None if none does. Raises DeviceError."""
+        """Return the fewest operands with a result that still differs at that place, None if none does. Raises DeviceError."""
 
 
 BATCH_SIZE = 1 << 13

@@ -22,7 +22,7 @@ from accprobe.verify.coverage.coverage import covering
 from accprobe.verify.layouts import events_of_layouts
 
 TOGGLING = "toggling"
-"""Operands whose bits of sign and significand are all inverted from step to step."""
+"""Operands with all bits of sign and significand inverted from step to step."""
 
 NEVER_NUMBERS = "uniform"
 """The kind of floating-point operands from which chains make NaN almost always."""

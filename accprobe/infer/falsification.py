@@ -5,7 +5,7 @@ also compared on operands on which it may differ from the model (`distinguishing
 device is queried for the random and the made operands, so that the model is tested on them too. A feature is exact if no
 alternative with another value of it survives; otherwise the values of the survivors are candidates. If they reach the largest
 possible width, the smallest is a lower bound. If a neighbouring number survives, the next one is tried too; if several fields
-decide together, so are alternatives that change them at once.
+decide together, alternatives that change them at once are tried, too.
 """
 
 from __future__ import annotations

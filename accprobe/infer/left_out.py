@@ -23,7 +23,7 @@ ZERO_CLASS = ""  # The class of 0 only.
 
 
 def left_out(subject: InstructionSubject) -> Finding:
-    """Compare dot products whose left-out positions are 0 with the same beside numbers of each class.
+    """Compare dot products with 0 at left-out positions with the same beside numbers of each class.
 
     The value is "absent" if no result changes; otherwise the classes with which one does, in both of two queries, at the same
     tile element. Raises DeviceError if the device fails.

@@ -1,7 +1,7 @@
 """The log of a subject: every query that it got, and its results.
 
-The inferred model has to explain every result, also of the self-test. Queries to a subject that is not a pure function are
-repeated: at once and later, in another order, at other places and in queries of other sizes. The bits must be the same.
+The inferred model has to explain every result, also of the self-test. The log repeats queries to a subject that is not a pure
+function: at once and later, in another order, at other places and in other sizes. The bits must be the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZES = (*SMALL_SIZES, 3001, 4096, 4099, 8193, 20011, 65537)
 # Elements of an operand of these queries, at most: larger sizes are omitted, so that each takes milliseconds whatever K is.
 MOST_ELEMENTS = 2_200_000
 
-MAX_SUSPECTS = 6  # Dot products that are queried at every tile element, of those whose results changed or contradict the model.
+MAX_SUSPECTS = 6  # Dot products that are queried at every tile element, of those that changed or contradict the model.
 TURNS = 4  # Passes through the tile in which a suspect is queried at half of the elements, then at the other half, and so on.
 RANDOM_NEIGHBOURS = 64  # Random dot products that stand between the repetitions of a suspect.
 MIN_VOTES = 2  # Suspects for which a tile element has to differ every time before it is reported.

@@ -121,9 +121,9 @@ class _Beginning:
 def chain_beginnings(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield models of chains that round their first product before another joins it (AMX), if a sum has at most two products.
 
-    Such a chain looks like one whose first sum has two products if the result can represent the first of them. A product too
-    small or too large for that, and whose NaN passes through, distinguish them. A chain that adds its first product to +0 never
-    begins with -0, whatever sign its other sums of zeros have.
+    Such a chain looks like one with two products in the first sum if the result can represent the first of them. A product too
+    small or too large for that, and the choice of NaN that passes through, distinguish them. A chain that adds its first
+    product to +0 never begins with -0, whatever sign its other sums of zeros have.
     """
     nodes = list(model.root.nodes())
     if not any(_may_begin(node) for node in nodes) or not all(_is_exact(node.arithmetic) for node in nodes):

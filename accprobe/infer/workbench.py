@@ -42,7 +42,7 @@ def two_to(exponent: int) -> Dyadic:
 # Leaf -> value: leaf k < K is the product a[k] * b[k], leaf K is C; leaves that are not named are zero.
 LeafValues = Mapping[int, Dyadic]
 
-# Bit patterns of A and B whose product is a value.
+# Bit patterns of A and B with a value as product.
 Factors = tuple[int, int] | None
 
 
@@ -83,7 +83,7 @@ class Workbench:
         return d, np.flatnonzero(d != expected)
 
     def request(self, rows: Sequence[LeafValues]) -> Request:
-        """Return the operands of rows whose values all fit (see `fits`)."""
+        """Return the operands of rows if all their values fit (see `fits`)."""
         inst, products = self.inst, list[tuple[int, int, int, int]]()
         request = Request.zeros(inst, len(rows))
         for i, row in enumerate(rows):
@@ -102,7 +102,7 @@ class Workbench:
         return request
 
     def fitting(self, rows: Iterable[LeafValues]) -> Request:
-        """Return the operands of the rows whose values the formats can represent."""
+        """Return the operands of the rows with values that the formats can represent."""
         return self.request([row for row in rows if self.fits(row)])
 
     def fits(self, row: LeafValues) -> bool:
@@ -155,7 +155,7 @@ def pattern_of(fmt: Format, value: Dyadic) -> int | None:
 
 @cache
 def _factors(a: Format, b: Format, subnormals: bool, value: Dyadic) -> Factors:
-    """Return numbers of A and B whose product is a value, their exponents as even as possible; None if there are none.
+    """Return numbers of A and B with a value as product, their exponents as even as possible; None if there are none.
 
     subnormals: whether factors may be subnormal.
     """

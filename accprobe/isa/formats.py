@@ -247,7 +247,7 @@ def get(name: str) -> Format:
 
 
 def ordered(fmt: Format, words: Bits) -> NDArray[np.int64]:
-    """Return integers whose differences count the numbers of the format in between."""
+    """Return integers with differences that count the numbers of the format in between."""
     if fmt.is_integer:
         return fmt.integers(words)
     size = (words & fmt.dtype.type(fmt.sign_bit - 1)).astype(np.int64)

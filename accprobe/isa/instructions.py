@@ -16,10 +16,10 @@ A name is the PTX opcode without the qualifiers that do not change the arithmeti
     tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e5m2                          D, A, B; C is D
     avx512.m1n16k2.f32.bf16.bf16, amx.m16n16k64.s32.u8.s8                  a processor's own; D, A, B; C is D
 
-tcgen05 takes shape and types from its instruction descriptor, not from qualifiers; accprobe writes them where the other
+tcgen05 takes shape and types from its instruction descriptor, not from qualifiers. accprobe writes them where the other
 families have them. m256 is `.cta_group::2`, a smaller m `.cta_group::1`. A processor's instruction is known by its mnemonic
-too: `parse("vdpbf16ps")`. A vector instruction has the shape of a register: a row of A with 16 columns of B. Each lane has
-its own row and column.
+too: `parse("vdpbf16ps")`. A vector instruction has the shape of a register: a row of A with 16 columns of B. Each lane has its
+own row and column.
 """
 
 from __future__ import annotations

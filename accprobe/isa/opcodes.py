@@ -1,7 +1,7 @@
 """Matrix opcodes of SASS: the shape, types and sparsity in their names, and the unit that executes them.
 
-NVIDIA does not document the names. They follow from the SASS that ptxas emits for PTX instructions of known shape and types;
-the tests compare them with the disassembly of every probe.
+NVIDIA does not document the names. They follow from the SASS that ptxas emits for PTX instructions of known shape and types.
+The tests compare them with every probe's disassembly.
 
     HMMA.16816.F32.BF16           m16n8k16, D f32, A and B bf16 (f16 where no format is named)
     HMMA.SP.16832.F32             2:4 sparse, k counts logical products
@@ -14,8 +14,8 @@ the tests compare them with the disassembly of every probe.
     UTCQMMA                       fifth generation: shape, types and sparsity are in a descriptor that is made at run time
     UTCQMMA.2CTA                  two thread blocks hold the tile
 
-An opcode's stem is [UTC] LETTER [G] MMA: the letter is the unit, G marks a warpgroup's instruction and UTC the
-fifth generation, as in HMMA, QGMMA, UTCQMMA. Operands of other formats are converted first, and then added like the unit's own.
+An opcode's stem is [UTC] LETTER [G] MMA, as in HMMA, QGMMA, UTCQMMA. The letter is the unit, G marks a warpgroup's instruction
+and UTC the fifth generation. Operands of other formats are converted first, and then added like the unit's own.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Mnemonic:
 
     mnemonic: in capitals; family, shape, types (D A B, C being D) and saturates: parts of its name in accprobe.
     flags: required processor flags.
-    llvm: the first LLVM whose assembler supports it.
+    llvm: the first LLVM with an assembler that supports it.
     """
 
     mnemonic: str

@@ -1,8 +1,8 @@
 """PTX of the matrix instructions, as inline assembly of CUDA C++: a macro's parameters, then its text.
 
 The parameters are arrays of registers, or descriptors of matrices in shared memory. Below them, the instruction descriptor and
-the tensor memory of tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions", "Instruction descriptor"), which have
-not run on hardware yet.
+the tensor memory of tcgen05, which have not run on hardware yet (PTX ISA, "TensorCore 5th Generation Family Instructions",
+"Instruction descriptor").
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Sparsity:
-    """group: number of elements; half of them are stored. rows: number of rows of A whose codes one metadata register holds."""
+    """group: number of elements; half of them are stored. rows: number of rows of A with codes in one metadata register."""
 
     group: int
     rows: int

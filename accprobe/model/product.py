@@ -183,7 +183,7 @@ class Scales:
 class ProductModel:
     """The arithmetic of a matrix product with K = `k`: D = A·B, every element alike.
 
-    a, b: formats of the operands. step: the fused sum of a chain, of one instruction, whose C is the sum before it.
+    a, b: formats of the operands. step: the fused sum of a chain, of one instruction; its C is the sum before it.
     result: format of D; result_rounding: of the last sum to it. operand_rounding: of operands whose words are wider than their
     format (tf32), before the multiplication; RZ: the low bits are ignored.
     """
@@ -338,7 +338,7 @@ def chained(
 def restricted(model: ProductModel, used: NDArray[np.int64]) -> tuple[ProductModel, NDArray[np.int64]]:
     """Return the model with only the fused sums that have one of the k in `used`, and all k of those sums, in the new order.
 
-    A sum whose products are all zero changes nothing but the sign of a zero.
+    A sum of zero products changes nothing but the sign of a zero.
     """
     ks: list[int] = []
     wanted = np.zeros(model.k + 1, bool)

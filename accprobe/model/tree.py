@@ -1,4 +1,4 @@
-"""Model of an instruction: a summation tree whose inner nodes are fused sums.
+"""Model of an instruction: a summation tree with fused sums as inner nodes.
 
 A `DotModel` is a pure description; `accprobe.evaluate` computes it, bit for bit. Every quirk of a chip is the value of a field
 here.

@@ -30,7 +30,7 @@ OF_ONE_SIGN = {"floor": 16, "underflow": 16}  # Places where one in so many dot 
 
 OF_LOST_TERMS = 32  # One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero.
 
-# Share of the dot products whose terms meet in the last of the sums, before more is lost on the way to the result.
+# Share of the dot products with terms that meet in the last of the sums, before more is lost on the way to the result.
 SHARE_OF_THE_LAST = 0.4
 
 # The product that leads, what cancels it, what nearly does, and a zero beside a large number.
@@ -278,10 +278,10 @@ def _factors(
 def _product(
     inst: Instruction, exponent: Exponents, bits: Exponents, odd: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Bits, Bits]:
-    """Return factors whose exponents add up to `exponent`, if possible; one factor is subnormal in a third of the cases.
+    """Return factors with exponents that add up to `exponent`, if possible; one factor is subnormal in a third of the cases.
 
     bits: fraction bits of most products, which one factor has, or both share; the others have full width or none. odd: only
-    products whose exponent may differ from the sum of their factors' exponents.
+    products with an exponent that may differ from the sum of their factors' exponents.
     """
     n, lowest, highest = len(exponent), inst.a.min_exponent, inst.a.max_exponent
     ea = np.where(

@@ -1,6 +1,6 @@
 """Random numbers of one format, by distribution.
 
-Formats of at most 16 bits are drawn from a table of equally likely patterns: converting millions of numbers for each call would
+Formats of at most 16 bits are drawn from a table of equally likely patterns. Converting millions of numbers for each call would
 take longer than the product.
 """
 

@@ -129,7 +129,7 @@ def _about(kind: str, inst: Instruction, rng: np.random.Generator, centre: Expon
 
 
 def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw normal numbers of full width whose products lie within a few bits of one another, and C too."""
+    """Draw normal numbers of full width with products within a few bits of one another, and C too."""
     return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 

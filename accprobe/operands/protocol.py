@@ -66,7 +66,7 @@ class Device(ABC):
         """
 
     def dot_expecting(self, inst: Instruction, request: Request, expected: Bits, placement: int = 0) -> Bits:
-        """Return results as `dot`, for dot products whose results a model predicts; a recording keeps the differing ones."""
+        """Return results as `dot`, for dot products that a model predicts; a recording keeps the differing ones."""
         return self.dot(inst, request, placement)
 
     def dot_on_every_sm(self, inst: Instruction, request: Request) -> Mapping[int | None, Bits]:
@@ -144,7 +144,7 @@ class InstructionSubject:
         return d
 
     def query_at(self, place: int, request: Request, expected: Bits | None = None) -> Bits:
-        """Return the results of a request whose first tile has this placement."""
+        """Return the results of a request, with its first tile at this placement."""
         return self._sent(place, request, expected)
 
     def _sent(self, place: int, request: Request, expected: Bits | None) -> Bits:

@@ -1,8 +1,8 @@
 """Requests of an instruction with a sparse A, and the dense requests of the products that are stored.
 
-Callers make dense requests of K / 2 products. They are laid out here: each row gets codes of metadata, and numbers at the
-positions of B that these leave out, which must have no effect. The layout of a row follows from its own bits, so the same
-request is always laid out alike.
+Callers make dense requests of K / 2 products. They are laid out here. Each row gets codes of metadata. B gets numbers at the
+positions that these leave out, which must have no effect. The layout of a row follows from its own bits, so the same request is
+always laid out alike.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class StrictRecord(BaseModel):
 
 
 def status_of(done: Verification | None) -> tuple[Status, str]:
-    """Return the status of a subject whose model was compared with its results, and the reason if it is not confirmed."""
+    """Return the status of a subject after a comparison of its model and results, and the reason if it is not confirmed."""
     if done is None:
         return "inferred", "nothing was verified"
     reason = done.contradiction or done.uncovered

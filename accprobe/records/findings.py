@@ -117,7 +117,7 @@ def _range(bits: Finding) -> tuple[float, float]:
 
 
 def findings_of(inst: Instruction, model: DotModel) -> Findings:
-    """Return the findings of a model whose every feature is observable through the instruction."""
+    """Return the findings of a model with only features that are observable through the instruction."""
     if isinstance(model.root.arithmetic, IntegerArithmetic):
         return _integer_findings(inst, model, model.root.arithmetic)
     names = set(finding_names()) - irrelevant_features(model)

@@ -24,7 +24,7 @@ class EffectiveBits(StrictRecord):
 class Prediction(StrictRecord):
     """The results of a model for the same operands, on a sample of the elements.
 
-    differ: elements, of all masks together, whose bits differ from the device's.
+    differ: elements, of all masks together, with other bits than the device's.
     """
 
     source: str

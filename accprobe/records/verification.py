@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True)
 class TileCoverage:
-    """Tile elements whose results were compared, of all. differing: those that differ, in words."""
+    """Tile elements with compared results, of all. differing: those that differ, in words."""
 
     covered: Count
     total: Count

@@ -1,10 +1,10 @@
 """Find cubins in a cubin, a fatbin, a library, an executable, an archive, a wheel or a folder.
 
-Device code is found by its magic bytes at any place of a memory-mapped file: fatbins (containers of cubins and PTX, compressed
-or not) and separate cubins. A container has a header of 16 bytes (magic, version, its own size, bytes that follow), then
-entries. Each entry has a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks
-compressed entries, one at a time: it refuses the library of vllm-flash-attn 2.6.2 as a whole ("Invalid ELF"). Sources of the
-layout: `fatbinary_section.h` of the CUDA toolkit, and the output of `cuobjdump --list-elf`.
+Magic bytes show device code at any place of a memory-mapped file: fatbins (containers of cubins and PTX, compressed or not) and
+separate cubins. A container has a header of 16 bytes (magic, version, its own size, bytes that follow), then entries. Each
+entry has a header (kind, version, its size, payload bytes, …, architecture at byte 28). cuobjdump unpacks compressed entries,
+one at a time: it refuses the library of vllm-flash-attn 2.6.2 as a whole ("Invalid ELF"). Sources of the layout:
+`fatbinary_section.h` of the CUDA toolkit, and the output of `cuobjdump --list-elf`.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ from accprobe.sass.reading import Function
 
 Action = Literal["matrix", "add", "scale", "copy", "lose"]
 """The operation of a line on its sources. matrix: a matrix unit adds products of floats. add, scale, copy: elementwise; scale
-multiplies. lose: any other opcode, whose result is not followed.
+multiplies. lose: any other opcode; its result is not followed.
 """
 
 _REGISTER = re.compile(r"\s*[-+|~!]*R(\d+|Z)(?!\w)")
 _FIRST = re.compile(r"^(?:R(\d+)\b)?.*", re.MULTILINE)
 """The number of the register at the start of the operands, "" if they start with something else."""
 _SECOND = frozenset({"SHFL", "ATOM", "ATOMG", "ATOMS", "MATCH"})
-"""Opcodes whose first operand is a predicate, and whose second is the register that they write."""
+"""Opcodes with a predicate as first operand, and the register that they write as second."""
 _PAIRS = frozenset({"DADD", "DFMA", "DMUL", "FADD2", "FFMA2", "FMUL2"})
 _WIDE = {"64": 2, "128": 4, "WIDE": 2, "x2": 2, "x4": 4, "x8": 8, "x16": 16, "x32": 32, "x64": 64, "x128": 128}
 
@@ -244,7 +244,7 @@ class RegisterValues:
         return value
 
     def _meetings_of(self, register: int) -> set[int]:
-        """Return the blocks at whose start several values of a register merge."""
+        """Return the blocks that merge several values of a register at their start."""
         if register not in self._meetings:
             found: set[int] = set()
             waiting = list(self._writers.get(register, ()))

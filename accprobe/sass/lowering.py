@@ -1,7 +1,7 @@
 """The SASS of a PTX instruction.
 
-It is exact because probes contain no other arithmetic: they move and compare bit patterns, and count, with opcodes that are not
-among the arithmetic ones of `accprobe.sass.reading`. So every arithmetic opcode in a probe belongs to its instruction.
+It is exact because probes contain no other arithmetic. They move, compare and count bit patterns with opcodes that
+`accprobe.sass.reading` does not list as arithmetic. So every arithmetic opcode in a probe belongs to its instruction.
 """
 
 from __future__ import annotations

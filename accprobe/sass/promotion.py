@@ -1,7 +1,7 @@
 """Promotion, read from the SASS: the number of matrix instructions that accumulate before their sum is added to other
 registers.
 
-Along the control flow, each register has a known state: a partial sum of a matrix unit, of at least and at most so many
+Each register has a known state along the control flow: a partial sum of a matrix unit, with bounds on its number of
 instructions. An instruction with RZ, a zero or a false scale-d predicate as C begins a sum; one with a partial sum continues
 it. A partial sum is promoted if it is added (FADD, FFMA, HADD2, …) elementwise to another partial sum, or to a sum of partial
 sums. A sum that is multiplied (a softmax that rescales its output) stays the unit's partial sum; adding anything else is no
@@ -91,7 +91,7 @@ def chains(function: Function) -> tuple[Chain, ...]:
 
 
 def _in_tensor_memory(function: Function, flow: Flow, lines: list[int]) -> Chain:
-    """Return chains of the fifth generation, whose sums stay in tensor memory until LDTM reads them. A loop without LDTM
+    """Return chains of the fifth generation. Their sums stay in tensor memory until LDTM reads them. A loop without LDTM
     promotes nothing.
     """
     counted = _counted(function, lines)

@@ -27,7 +27,7 @@ CUTS = tuple(range(FRACTION_BITS + 1))
 
 
 Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Rows and columns of the elements whose bits are kept."""
+"""Rows and columns of the elements to keep bits of."""
 
 
 class Measured(NamedTuple):
@@ -108,7 +108,7 @@ UNIT = -12
 
 
 def _full_width(fmt: Format, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:
-    """Draw operands whose sums are 24 bits wide: 1.5 · 2^23 units, one unit, and random even numbers of units below 2^22.
+    """Draw operands with sums 24 bits wide: 1.5 · 2^23 units, one unit, and random even numbers of units below 2^22.
 
     Every product and partial sum, in any order, is a whole number of units below 2^24, so it is exact in f32. Only a unit that
     keeps fewer bits loses some. Row i has its products in block i modulo the number of blocks. So each element has one nonzero

@@ -24,7 +24,7 @@ GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N: large enough to keep a GPU busy, and small enough for a CPU to evaluate."""
 
 SAMPLED = 32
-"""Number of rows and of columns whose elements are predicted, and whose exact sums are the control, of a result on a GPU."""
+"""Number of rows and of columns of a result on a GPU to predict, with exact sums as the control."""
 
 
 def sweep(

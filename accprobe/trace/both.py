@@ -22,7 +22,7 @@ from accprobe.trace.replay import RecordedCall
 from accprobe.trace.sides import KeptCalls
 
 MOST_EXPLAINED = 32
-"""Number of origins whose operands are kept and whose causes are inferred; the others are only located."""
+"""Number of origins to keep operands and infer causes of; the others are only located."""
 
 _SEED = 0
 
@@ -62,8 +62,8 @@ class ProgramRun:
 class _Side:
     """Runs one side and records it.
 
-    A compiled function is compiled once, in a first call that is not recorded: otherwise the trace would have the operations
-    of the compiler, such as those that it times.
+    A compiled function is compiled once, in a first call that is not recorded. Otherwise the trace would have the operations of
+    the compiler, such as those that it times.
     """
 
     def __init__(self, run: ProgramRun, mapped: Mapped | None) -> None:

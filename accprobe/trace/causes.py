@@ -277,7 +277,7 @@ def _wider(calls: tuple[RecordedCall, ...], dtype: Any) -> Any:
 
 
 def _located(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name what differs in operations whose arithmetic accprobe does not model yet."""
+    """Name what differs in operations with arithmetic that accprobe does not model yet."""
     operations = (*left.operations, *right.operations)
     added = [any(word in x.name for x in side.operations for word in SUMS_OVER_RANKS) for side in (left, right)]
     if added == [True, True]:

@@ -1,8 +1,8 @@
 """Compares two traces: aligns their operations, and finds each origin of a difference.
 
-An origin is an operation whose inputs are equal in both runs and whose output is not. If the runs execute different operations,
-an origin is the operations between the last equal values and the first value that differs. Operations whose inputs already
-differ are consequences, which are only counted.
+An origin is an operation with equal inputs and different outputs in the two runs. If the runs execute different operations, an
+origin is the operations between the last equal values and the first value that differs. Operations with different inputs are
+consequences, which are only counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ALIGN_WORK = 20_000_000
 """Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
 
 MIXING = ("aten.sort", "aten.argsort", "aten.nonzero", "aten.where", "aten.cumsum", "aten.histc", "aten.bincount", "aten.flip")
-"""Operations whose results mix the rows of dimension 0."""
+"""Operations with results that mix the rows of dimension 0."""
 
 MOST_NAMED = 4
 """Operations of a block up to which each is named."""
@@ -244,7 +244,7 @@ class _Comparing:
         self._found = found
         self._runs = _Run(found.traces[0]), _Run(found.traces[1])
         self._mixing: dict[int, str] = {}
-        """Operations of the first run whose rows are in another order, and the module in which they are."""
+        """Operations of the first run with rows in another order, and their module."""
         self._inputs: set[tuple[int, int]] = set()
         """Values of both runs that differ and that no recorded operation computed."""
         self._sharded = any(each.kind == "shard" for each in found.mapping or ())

@@ -54,7 +54,7 @@ def record(
     """Record every torch operation that runs inside to a folder.
 
     mapping: the part of each tensor that another run has too, such as "batch=8" (see `accprobe.trace.mapping`).
-    save: operations whose operands are saved, by number or by a glob of the module path or name.
+    save: operations to save operands of, by number or by a glob of the module path or name.
     steps, limit: after how many steps or operations the recording ends. kernels: record kernel names, which is slow.
     """
     mapped = part_of(mapping) if mapping else None

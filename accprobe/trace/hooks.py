@@ -35,7 +35,7 @@ class ModuleTracker:
     def place(self) -> tuple[str, str]:
         """Return the module path and the phase of the operation that runs now.
 
-        A backward operation has the path of the forward operation whose autograd node has the same sequence number.
+        A backward operation has the path of the forward operation with the same sequence number of its autograd node.
         """
         if self._in_optimizer:
             return "", "optimizer"

@@ -36,7 +36,7 @@ MOST_INFERRED = 2
 """Plans that are inferred for operations with one key."""
 
 EXPLAIN_AT_MOST = 1 << 28
-"""Products whose sums are computed to compare a plan with the results, at most."""
+"""Maximum number of products to add to compare a plan with the results."""
 
 MOST_SECONDS, MOST_EXPLAINED = 30, 10
 """Seconds for the plan of one product, and for known plans after it was probed."""

@@ -61,7 +61,7 @@ def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def find_split_by_hand(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name one product against several products of slices of K, whose results are added."""
+    """Name one product against the added results of several products of slices of K."""
     for name, whole, other, sliced in pair_sides(left, right):
         depths = [_depths(side) for side in (whole, sliced)]
         others = {packet for packet in sliced.packets if packet not in POSITIONS and packet not in COPIES}

@@ -1,8 +1,8 @@
 """Records every operation that reaches torch's dispatcher.
 
 `TorchDispatchMode` sees operations below autograd: forward, backward and optimizer, and the library calls of code that Inductor
-compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. A kernel of another library that
-is called past the dispatcher is not seen: a tensor to which it writes in place may have the hash of what it wrote.
+compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. It does not see a kernel of
+another library that is called past the dispatcher. A tensor to which it writes in place may have the hash of what it wrote.
 Tested with torch 2.11 and 2.13; needs 2.10 or later.
 """
 
@@ -43,15 +43,15 @@ FETCH_EVERY = 2048
 """Operations after which hashes are fetched from the device and written."""
 
 Keep = Callable[[TracedOperation], bool]
-"""Selects operations whose operands are kept; the operation has no hashes and no arguments yet."""
+"""Selects operations to keep operands of; the operation has no hashes and no arguments yet."""
 
 
 @dataclass
 class Recorder:
     """Records inside `with recorder.recording():`.
 
-    mapped: the part that is hashed beside each tensor. steps, limit: end the recording. keep: operations whose operands and
-    results are copied, to `kept`.
+    mapped: the part that is hashed beside each tensor. steps, limit: end the recording. keep: operations with operands and
+    results to copy to `kept`.
     """
 
     mapped: Mapped | None = None
@@ -113,7 +113,7 @@ class Recorder:
         """Run one operation and record it."""
         is_pure = schema.is_pure
         if not is_pure:
-            self._queue.start()  # it may write to a tensor whose bits wait to be hashed
+            self._queue.start()  # it may write to a tensor with bits that wait to be hashed
         if self.paused or (self._is_bounded and self._ended()):
             return schema.call(*arguments, **keywords)
         read, listed = read_arguments(schema, arguments, keywords)

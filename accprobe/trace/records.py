@@ -32,7 +32,7 @@ of a name.
 MOST_SIZE = 1 << 48
 
 UNDEFINED = "undefined"
-"""Stands for the hash of a tensor whose bits mean nothing, such as the state that an attention returns."""
+"""Stands for the hash of a tensor with meaningless bits, such as the state that an attention returns."""
 
 Json = dict[str, Any]
 
@@ -107,7 +107,7 @@ class TracedOperation(NamedTuple):
 
 @dataclass
 class RecordedTrace:
-    """A recorded run. part: the mapping whose parts were hashed, such as "batch=8". complete: whether it ended by itself.
+    """A recorded run. part: the mapping of the hashed parts, such as "batch=8". complete: whether it ended by itself.
 
     stopped: what ended the recording before the program: a limit, or an error of the program.
     source: the tool that wrote a dump, "" for accprobe. lacks: a sentence on what the dump does not have.

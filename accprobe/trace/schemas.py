@@ -178,7 +178,7 @@ def _divide(value: Any, tensors: list[Any], tensor: Any) -> Any:
 
 
 def _described(value: Any) -> str:
-    """Return a type or a device of torch as text; of other objects, whose text may hold an address, the class."""
+    """Return a type or a device of torch as text; of other objects the class, because their text may hold an address."""
     import torch
 
     known = torch.dtype | torch.device | torch.layout | torch.memory_format

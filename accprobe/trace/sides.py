@@ -48,7 +48,7 @@ class OriginSide:
 
 @dataclass(frozen=True)
 class KeptCalls:
-    """The operations of a run whose operands are at hand. call: returns one by its number.
+    """The operations of a run with operands at hand. call: returns one by its number.
 
     unrepeated: operations that gave other bits when the run was repeated. from_folder: another machine may have recorded it.
     """

@@ -53,7 +53,7 @@ class Storages:
         """Values with their parts and their base."""
 
     def values(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
-        """Return the values of tensors that an operation reads, and hash those whose bits are not known."""
+        """Return the values of tensors that an operation reads, and hash tensors with unknown bits."""
         attribute, found = self.attribute, []
         for tensor in tensors:  # without calls of Python functions, as it takes a third of the time of recording
             try:
@@ -121,7 +121,7 @@ class Storages:
         return found
 
     def _unread(self, tensor: Any) -> TensorValue:
-        """Return the value of a sparse, nested or conjugated tensor, whose bits are not read."""
+        """Return the value of a sparse, nested or conjugated tensor; its bits are not read."""
         shape = () if tensor.is_nested else tuple(tensor.shape)
         return TensorValue(next(self._values), "", shape, (0,) * len(shape), str(tensor.dtype).removeprefix("torch."))
 

@@ -40,7 +40,7 @@ def _unread(found: TraceComparison) -> str:
     """Return that a result without readable bits stands before each difference; "" where none does."""
     for operation in found.traces[0].operations:
         if found.states[0][operation.number] == "unmapped" and not all(x.hash for x in (*operation.inputs, *operation.outputs)):
-            return f"{operation.packet} reads or gives a sparse, nested, conjugated or meta tensor; accprobe does not read its bits"
+            return f"{operation.packet} reads or gives a sparse, nested, conjugated or meta tensor; its bits are not read"
     return ""
 
 

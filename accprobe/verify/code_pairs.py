@@ -1,6 +1,6 @@
 """Every pair of codes of two formats that have few, packed into dot products: one wrong entry of a product table shows.
 
-Pairs whose products have one exponent share a dot product, so that the alignment truncates no bit. Their number is limited, so
+Pairs with products of one exponent share a dot product, so that the alignment truncates no bit. Their number is limited, so
 that a result holds every bit. They have about one size and both signs, so that their sum stays in range. A pair of magnitudes
 lies in four dot products, one for each of its signs, since a wrong product must not cancel itself.
 
@@ -21,7 +21,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 
-FEW_BITS = 8  # Bits of a format whose codes are all probed.
+FEW_BITS = 8  # Bits of a format to probe all codes of.
 
 # Bits that a sum of products of both signs needs beyond the bits of a product. Four times as many products need one more.
 USUAL_SIZE = log2(7)

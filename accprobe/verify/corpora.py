@@ -21,7 +21,7 @@ from accprobe.operands.request import Request, shapes
 
 NAME = "corpora.npz"
 
-MODELS = "models"  # The array of models whose search is done: "DIGEST TRIES" each.
+MODELS = "models"  # The array of models with a finished search: "DIGEST TRIES" each.
 
 
 def stored_operands(inst: Instruction) -> Request | None:
@@ -53,7 +53,7 @@ def _tries() -> dict[str, int]:
 
 
 def signature(inst: Instruction) -> str:
-    """Return a name for all instructions whose operands have the same arrays and formats."""
+    """Return a name for all instructions with the same arrays and formats of operands."""
     scales = () if inst.scale is None else (inst.scale, inst.scale_block)
     return "-".join(map(str, (inst.a, inst.b, inst.c, inst.k, *scales)))
 

@@ -47,7 +47,7 @@ def with_layouts(events: Events, inst: Instruction, used: NDArray[np.bool_]) -> 
 
 
 def layout_operands(inst: Instruction, used: NDArray[np.bool_], seed: int) -> Iterator[Request]:
-    """Yield dense requests whose own layouts have the events that the used layouts [LAYOUTS] do not have."""
+    """Yield dense requests with layouts that have the events that the used layouts [LAYOUTS] do not have."""
     reached = events_of_layouts(inst).reached
     missing = reached.any(axis=0) & ~reached[used].any(axis=0)
     rng = np.random.default_rng([seed, inst.k])

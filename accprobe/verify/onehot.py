@@ -24,7 +24,7 @@ from accprobe.isa.sparsity import Places
 from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request
 
-MOST_EXAMINED = 8  # Mismatches whose cause is sought.
+MOST_EXAMINED = 8  # Number of mismatches to infer the cause of.
 
 DISTINCT = 1000  # Different values of C: every format of C has so many integers, and every sum so many bits.
 

@@ -349,5 +349,5 @@ def test_equal_results_of_code_that_is_not_seen_are_no_comparison(monkeypatch: p
 
     made = eager()
     monkeypatch.setattr(torch, "compile", lambda function, backend: lambda: made)
-    with pytest.raises(AccprobeError, match="no operation of side B was recorded. The results are equal"):
+    with pytest.raises(AccprobeError, match="no operation of side B was recorded"):
         run_both(ProgramRun(function=eager), ProgramRun(function=eager, backend="inductor"))

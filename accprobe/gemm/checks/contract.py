@@ -111,12 +111,12 @@ class Dependence:
 
     @property
     def is_on_zeros(self) -> bool:
-        """Return whether elements whose products are zero change an output."""
+        """Return whether elements with zero products change an output."""
         return self.value in ON_ZEROS.values()
 
 
 def find_dependence(subject: RecordedCallable) -> Dependence:
-    """Change other rows and columns, then elements whose products are zero, in a few calls. Name dynamic quantisation."""
+    """Change other rows and columns, then elements with zero products, in a few calls. Name dynamic quantisation."""
     found = _dependence(subject)
     if found.value != OWN and (how := find_quantisation(subject)):
         return replace(found, note=how, quantised=True)
@@ -184,7 +184,7 @@ class _Changes:
         return False
 
     def of_zeros(self, in_a: bool, in_b: bool) -> bool:
-        """Return whether outputs change with elements whose product is zero: a quarter of K in A, another quarter in B."""
+        """Return whether outputs change with elements of zero products: a quarter of K in A, another quarter in B."""
         a, b, quarter = self._a.copy(), self._b.copy(), self._rng.permutation(self._a.shape[1]) % 4
         a[:, quarter == 1], b[:, quarter == 0] = 0, 0
         d = self._subject.product(a, b)
@@ -205,7 +205,7 @@ class _Changes:
 SIGN_PATTERNS = 8
 # Ones added in one query: f16 and bf16 hold sums of this many exactly.
 ONES = 128
-# Largest number of element groups whose missing products are located.
+# Largest number of element groups to locate missing products in.
 MOST_MISCOUNTED = 4
 
 
@@ -336,7 +336,7 @@ def _ones(subject: RecordedCallable, ks: Ints, signs: Ints) -> Bits:
 
 
 def _count_part(subject: RecordedCallable, row: int, column: int, ks: Ints, once: Ints, rng: np.random.Generator) -> None:
-    """Write into `once` how often an element counts each of some k. Skip halves whose result is as expected."""
+    """Write into `once` how often an element counts each of some k. Skip halves with the expected result."""
     for signs in (
         np.ones(len(ks), np.int64),
         *(rng.choice([-1, 1], len(ks)) for _ in range(SIGN_PATTERNS if len(ks) > 1 else 0)),

@@ -155,7 +155,7 @@ def mispaired(subject: RecordedCallable, there: ElementMask, draws: Sequence[Ope
 
 
 def _draws(subject: RecordedCallable, exact_limit: int, more: int = 0) -> Iterator[OperandDraw]:
-    """Yield random products whose partial sums are whole numbers up to a limit. If K is too long, several cover it in parts."""
+    """Yield random products with whole partial sums up to a limit. If K is too long, several cover it in parts."""
     spec, rng = subject.spec, np.random.default_rng(exact_limit)
     if spec.out.is_float:
         exact_limit = min(exact_limit, int(spec.out.largest_value))
@@ -294,7 +294,7 @@ def _partners(subject: RecordedCallable, rows: Ints, usable: Ints, column: int) 
 
 
 def _wrong_singles(subject: RecordedCallable, once: Ints) -> tuple[str, str]:
-    """Return the k of single products, and the columns, whose result is not the element of B; empty if all are right."""
+    """Return the k of single products, and the columns, if their result is not the element of B; empty if all are right."""
     spec = subject.spec
     ks = np.flatnonzero(once == 1)
     ks = ks[np.unique(np.linspace(0, len(ks) - 1, min(len(ks), MAX_CALLS * spec.m)).astype(np.int64))]
@@ -311,7 +311,7 @@ def _wrong_singles(subject: RecordedCallable, once: Ints) -> tuple[str, str]:
 
 
 def _digits(spec: Spec, numbers: int) -> list[int]:
-    """Return the powers of the largest base whose digits all formats hold, up to `numbers`."""
+    """Return the powers, up to `numbers`, of the largest base with digits that fit in all formats."""
     bits = (fmt.bits - fmt.signed if fmt.is_integer else fmt.mantissa_bits + 1 for fmt in (spec.a, spec.b, spec.out))
     base = 1 << min(MAX_DIGIT_BITS, *bits)
     powers = [1]

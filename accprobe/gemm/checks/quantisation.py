@@ -177,7 +177,7 @@ def find_parts(subject: RecordedCallable) -> str:
 
 
 def _separate_parts(subject: RecordedCallable, rng: np.random.Generator) -> str:
-    """Return the parts of f32 operands whose products have sums of their own, as in bf16x9; "" if no result shows any.
+    """Return the parts of f32 operands if their products have separate sums, as in bf16x9; "" if no result shows any.
 
     A number between X and -X survives whole or not at all in one sum; in several sums its low parts survive alone. X has two
     parts: the sums that survive are those with the third part of y, or all but the first.

@@ -22,7 +22,7 @@ from accprobe.operands.distributions import random_lines, times_power
 FIRST = 6
 # Calls without a new value after which repetition ends, and the maximum number of calls.
 QUIET, MOST = 8, 64
-# Elements whose values are counted if results change.
+# Elements to count values of if results change.
 ELEMENTS_WATCHED = 1 << 10
 # Calls that are repeated at the end if the plan does not explain everything.
 REPEATED_AT_END = 512
@@ -208,8 +208,8 @@ def first_few(phrases: Sequence[str]) -> str:
     return ", ".join([*phrases[:MOST_LISTED], *(["…"] if len(phrases) > MOST_LISTED else [])])
 
 
-# Operand distributions, and number, of the products whose rows are compared for several M. In some of them A is subnormal, or
-# as large as its format allows.
+# Operand distributions, and number, of the products to compare rows of for several M. Some have a subnormal A, or one as large
+# as its format allows.
 KINDS, PRODUCTS_SHARED = ("normal", "wide", "cancelling", "same sign"), 16
 
 
@@ -255,7 +255,7 @@ def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0
 
 
 def _shared(spec: Spec, most: int, number: int, seed: int) -> tuple[Bits, Bits, ScaleWords | None]:
-    """Return operands with the same B and rows of A for every M up to `most`. In every other product all rows are equal."""
+    """Return operands with the same B and rows of A for every M up to `most`. Every other product has equal rows."""
     rng = np.random.default_rng((seed, number))
     a, b, scales = draw_operands(replace(spec, m=most), KINDS[number // 2 % len(KINDS)], rng)
     if number % 2:

@@ -149,7 +149,7 @@ def decompose(partial: PartialTree, products: int) -> Node:
 
 
 def _first_chain(partial: PartialTree) -> tuple[FusedSums, list[PartialTree]]:
-    """Return the sums of the chain that a tree begins with, and the trees whose sums are added to it in turn.
+    """Return the sums of the chain that a tree begins with, and the trees with sums that are added to it in turn.
 
     The first sum includes the first product, unless all sums add one product each.
     """

@@ -5,8 +5,8 @@ two cancel, outside the smallest subtree that contains i and j (Xie et al., FPRe
 here.
 
 All elements of a call share i; each column has its own j, each row its own window of units. Large products have two large
-factors, units two small ones. No unit may lie at the j of another column. A query therefore combines a j with those k whose
-numbers differ from it in one digit and agree in all lower digits. B holds only the units of its column.
+factors, units two small ones. No unit may lie at the j of another column. A query therefore combines a j with each k that
+differs from it in one digit and agrees in all lower digits. B holds only the units of its column.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def slice_readings(tree: Node) -> Iterator[Node]:
 
 
 def chunks(part: Node) -> list[Chain] | None:
-    """Return the chains of a slice whose sums are added in increasing order of K, otherwise None."""
+    """Return the chains of a slice if their sums are added in increasing order of K, otherwise None."""
     if isinstance(part, Chain):
         return [part]
     each = flat(part)

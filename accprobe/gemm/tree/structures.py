@@ -217,7 +217,7 @@ def _side_by_side(slices: Sequence[KSlice]) -> str:
     return f"in {'' if len(counts) == 1 else 'up to '}{max(counts)} chains"
 
 
-# Terms of a sum whose order is listed.
+# Terms of a sum with a listed order.
 MOST_LISTED = 8
 
 

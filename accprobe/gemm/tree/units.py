@@ -53,7 +53,7 @@ def unit_candidates(spec: Spec) -> Iterator[Units]:
 
 
 def units_of_b(spec: Spec, a: int) -> Units:
-    """Return units for an A whose elements are all 2^a: B alone separates the large product from the units."""
+    """Return units for an A with all elements 2^a: B alone separates the large product from the units."""
     low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -UNIT_REACH - a)
     high = min(spec.b.max_exponent, UNIT_REACH - a)
     most = min(MAX_UNITS, 1 << spec.out.mantissa_bits + 1, 1 << max(0, high - low - _KEPT))

@@ -36,8 +36,8 @@ def largest_exponent(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _misleading_products(bench: Workbench, draft: Draft, f: int) -> Request:
-    """Return rows with products whose exponent is not the sum of their factors' exponents: 1.5 * 1.5, and a subnormal times a
-    large number.
+    """Return rows of products with an exponent other than the sum of their factors' exponents: 1.5 * 1.5, and a subnormal times
+    a large number.
 
     Each stands beside its negative, or alone, with a small t at the last place that one rule keeps and another truncates.
     """
@@ -105,8 +105,8 @@ def _zero_products(bench: Workbench, draft: Draft, f: int) -> Request:
 def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Find the lowest exponent L that terms are aligned to: bits below 2^(L - F) are lost however small the terms are.
 
-    The first result that differs from a model without a floor gives L. If none does, L is at most the highest value whose
-    model agrees with every result.
+    The first result that differs from a model without a floor gives L. If none does, L is at most the highest value with a
+    model that agrees with every result.
     """
     f = draft.arithmetic("sum").alignment_bits
     if f is None:
@@ -208,5 +208,5 @@ def _small_blocks(bench: Workbench, q: int, lowest: int) -> tuple[list[int], Req
 
 
 def _halves(exponent: int) -> tuple[int, int]:
-    """Return exponents of scales of A and of B whose product is that power of two."""
+    """Return exponents of scales of A and of B with that power of two as product."""
     return exponent - exponent // 2, exponent // 2

@@ -2,10 +2,10 @@
 
 After FPRev (Xie et al., USENIX ATC 2025), with C as one more leaf. Leaf i holds +M, leaf j holds -M, and leaf l a unit so small
 that it is lost beside M. The unit survives if the pair has cancelled before the unit joins. FPRev counts the survivors of each
-pair. Here each triple of leaves is probed in its three arrangements: a sum with many alignment bits keeps the unit beside M,
-although its rounded result would not. In both cases "i and j meet before l" is observed as: the unit survives on l, and on
-neither i nor j. Three equal results mean that the three leaves meet in one fused sum. Triples with a common pivot are enough:
-they place every leaf on the path from the pivot to the root, and group the other leaves. Each group is then sorted likewise.
+pair. Here each triple of leaves is probed in its three arrangements. A sum with many alignment bits keeps the unit beside M,
+although its rounded result would not. "i and j meet before l" shows in both cases: the unit survives on l, and on neither i nor
+j. Three equal results mean that the three leaves meet in one fused sum. Triples with a common pivot are enough: they place
+every leaf on the path from the pivot to the root, and group the other leaves. Each group is then sorted likewise.
 
 Inner sums may have a wider format than D: ordinary instructions keep f32 until the end, and convert to f16 in a separate step.
 Let two products exceed f16's largest number, and cancel in a later sum than the one that adds the first of them. Then the small
@@ -230,7 +230,7 @@ def _exchanged(tree: Tree) -> Iterator[Tree]:
 
 
 def _ties(bench: Workbench) -> Iterator[LeafValues]:
-    """Return rows with a C whose last bit is even or odd, and half of that bit."""
+    """Return rows with a C of even or odd last bit, and half of that bit."""
     bits = bench.inst.d.mantissa_bits
     for last, sign in product((0, 1), (1, -1)):
         yield {bench.addend: Dyadic(sign * ((1 << bits) + last), -bits), 0: Dyadic(sign, -bits - 1)}

@@ -2,7 +2,7 @@
 
 Rows put a power of two M on one slot of a fused sum and a small t = 2^-j M on another. M - M + t survives while the alignment
 keeps j bits: M cancels inside the sum, so the result has room for t whatever its width. M + t is exact while both the alignment
-and the result keep it. With 2^g terms M the head moves up g bits and the alignment stays, which separates the two limits: exact
+and the result keep it. 2^g terms M move the head up g bits and leave the alignment. This separates the two limits: exact
 up to j = min(F, result bits - g). If that gives only a lower bound of the result bits, random sums of full width narrow it.
 
 In a sum of two terms, M and t, no third term cancels M: the alignment shows only in the rounding of the result.

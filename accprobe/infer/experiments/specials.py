@@ -1,5 +1,5 @@
-"""Numbers at the ends of a format: subnormals, zeros and their signs, overflow and NaN; sums of many terms of one sign; and the
-control register of a processor.
+"""Numbers at the ends of a format (subnormals, signed zeros, overflow, NaN), sums of many terms of one sign, and the control
+register of a processor.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def subnormals(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _subnormals(bench: Workbench) -> Request:
-    """Return rows with single subnormals of A, of B and of C; and normal terms whose sum is a subnormal result."""
+    """Return rows with single subnormals of A, of B and of C; and normal terms with a subnormal sum."""
     inst, d = bench.inst, bench.inst.d
     below = two_to(d.min_exponent - 1)
     normal: list[LeafValues] = [{0: below}, {0: two_to(d.min_exponent), bench.addend: Dyadic(-3, d.min_exponent - 1)}]

@@ -34,7 +34,7 @@ MOST_OPERANDS = 1 << 32
 """Largest number of operands of one argument; functions of several have more, and quantisers state none."""
 
 MOST_IN_FULL = 8
-"""Largest number of functions whose columns are complete without --all."""
+"""Largest number of functions with complete columns without --all."""
 
 
 def function_blocks(rows: Sequence[FunctionRow], expand: bool = False) -> Iterator[Element]:

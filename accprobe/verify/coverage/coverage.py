@@ -28,7 +28,7 @@ AT_ONCE = 512  # Dot products of one request.
 
 DOTS_KEPT = 1 << 20  # Most random dot products that are kept for the next instruction like it.
 
-SEEN = 1 << 11  # Random dot products of each batch whose events are determined; directed operands reach the others.
+SEEN = 1 << 11  # Random dot products of each batch to determine the events of; directed operands reach the others.
 
 
 class Covering(NamedTuple):

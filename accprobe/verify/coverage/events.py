@@ -42,7 +42,7 @@ def signed(words: Iterable[str]) -> EventNames:
 
 TermRole = Literal["product", "C", "inner sum"]
 
-SOME_BITS = 6  # Fraction bits of the significands whose products are compared.
+SOME_BITS = 6  # Fraction bits of the significands with compared products.
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Events of integer sums: extremes in every group of four products, sizes past every bit, both ends of the result's range.
 
-Four products are what dot product instructions of integers add at once (PTX ISA, dp4a); a group that is kept in too few
-bits shows where all four are extreme.
+Integer dot product instructions add four products at once (PTX ISA, dp4a). A group with too few bits shows where all four are
+extreme.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The search for operands that reach all events of a model: it keeps and changes those that reach new events.
 
-A change is made to some dot products in place: the patterns of A, B or C, the places of terms, classes of operands, or scales.
+A change modifies some dot products in place: patterns of A, B or C, places of terms, classes of operands, or scales.
 """
 
 from __future__ import annotations

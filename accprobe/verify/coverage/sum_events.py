@@ -120,7 +120,7 @@ def sum_families(bound: SumRange) -> dict[str, EventNames]:
 
 
 def _of_alignment(bound: SumRange, products: int) -> dict[str, EventNames]:
-    """Return events of terms that lose bits, and of those whose last kept bit is set."""
+    """Return events of terms that lose bits, and of terms with the last kept bit set."""
     found: dict[str, EventNames] = {f"truncated {role}": (f"{role} truncated",) for role in bound.roles if role != "product"}
     if products:
         present = (True, products > 2, products > 3, products > 4, products > 1, True)

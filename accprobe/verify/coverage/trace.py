@@ -22,7 +22,7 @@ from accprobe.verify.coverage.operand_events import magnitudes, operand_codes, o
 from accprobe.verify.coverage.sum_events import SumCodes, sum_families
 from accprobe.verify.coverage.sums import Sums, group_codes, group_families
 
-MODELS_KEPT = 256  # Models whose events are kept.
+MODELS_KEPT = 256  # Number of models to keep events of.
 
 RowNumbers = NDArray[np.intp]
 
