@@ -183,6 +183,8 @@ class _PlanSearch:
         except (NoTree, TooManyCalls) as e:
             found.reason = CHANGING_ORDER if found.region.changing else str(e)
             self.subject.call_limit = None
+        except RecursionError:
+            found.reason = "its sums are nested more deeply than accprobe can describe"
         if found.fits_in_range:
             return
         if depends is not None and depends.is_on_zeros:  # no tree of sums has that

@@ -156,11 +156,24 @@ def folded(order: Nested, parts: Sequence[T], add: Callable[[T, T], T]) -> T:
 
 def same_order(x: Nested, y: Nested) -> bool:
     """Return whether two orders give the same bits. The sum of two does not depend on which is first."""
-    if isinstance(x, int) or isinstance(y, int):
-        return x == y
-    if len(x) != len(y):
-        return False
-    return all(map(same_order, x, y)) or (len(x) == 2 and same_order(x[0], y[1]) and same_order(x[1], y[0]))
+    numbers: dict[int | tuple[int, ...], int] = {}
+    return _number_of(x, numbers) == _number_of(y, numbers)
+
+
+def _number_of(order: Nested, numbers: dict[int | tuple[int, ...], int]) -> int:
+    """Return one number for all orders with the same bits; without recursion, because a chain is as deep as it is long."""
+    nodes, pending = [], [order]
+    while pending:
+        nodes.append(node := pending.pop())
+        pending += () if isinstance(node, int) else node
+    done: list[int] = []
+    for node in reversed(nodes):  # terms before their sum
+        key: int | tuple[int, ...] = node if isinstance(node, int) else tuple(done[-len(node) :])
+        if isinstance(key, tuple):
+            del done[-len(key) :]
+            key = tuple(sorted(key)) if len(key) == 2 else key
+        done.append(numbers.setdefault(key, len(numbers)))
+    return done[0]
 
 
 @dataclass(frozen=True)

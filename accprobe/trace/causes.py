@@ -82,6 +82,8 @@ def explain_origins(
 def _errors_as_cause(each: DifferenceOrigin) -> Iterator[None]:
     try:
         yield
+    except RecursionError:
+        raise
     except (AccprobeError, RuntimeError) as e:  # RuntimeError: of torch, such as too little memory
         each.cause = Cause("unknown", f"not explained: {' '.join(str(e).split())[:200]}")
 

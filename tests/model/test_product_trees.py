@@ -13,10 +13,22 @@ from product_rows import step
 
 from accprobe.evaluate.product import product
 from accprobe.isa.instructions import parse
-from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, nested, restricted
+from accprobe.model.product import NO_K, Chain, Merged, ProductModel, addition, chained, folded, nested, restricted, same_order
 from accprobe.model.tree import IntegerArithmetic
 
 EIGHT = tuple(range(8))
+
+
+def test_orders_are_compared_at_any_depth() -> None:
+    """Terms of a sum of two change places; a chain may be deeper than Python's limit of recursion."""
+    chain = nested("forward", 5000)
+    swapped: Any = 0
+    for part in range(1, 5000):
+        swapped = (part, swapped)
+    assert same_order(chain, swapped)
+    assert not same_order(chain, nested("backward", 5000))
+    assert same_order(((0, 1), (2, 3)), ((3, 2), (0, 1)))
+    assert not same_order((0, 1, 2), (1, 0, 2))
 
 
 def test_k_of_a_chain_in_order() -> None:

@@ -139,15 +139,27 @@ def as_slice(chains: Sequence[Chain]) -> Node:
 
 
 def _run(node: Nested) -> list[int] | None:
-    """Return the parts if they are added one after the other in increasing order, otherwise None."""
-    if isinstance(node, int):
-        return [node]
-    numbers = [x for x in node if isinstance(x, int)]
-    others = [x for x in node if not isinstance(x, int)]
-    if not others:
-        return sorted(numbers)
-    before = _run(others[0]) if len(others) == 1 else None
-    return [*before, *numbers] if before is not None and before[-1] < min(numbers, default=-1) else None
+    """Return the parts if they are added one after the other in increasing order, otherwise None.
+
+    Without recursion, because a chain is as deep as it is long.
+    """
+    added: list[list[int]] = []
+    while not isinstance(node, int):
+        others = [x for x in node if not isinstance(x, int)]
+        if len(others) > 1:
+            return None
+        added.append(sorted(x for x in node if isinstance(x, int)))
+        if not others:
+            break
+        node = others[0]
+    else:
+        added.append([node])
+    run = added.pop()
+    for numbers in reversed(added):
+        if not numbers or run[-1] >= numbers[0]:
+            return None
+        run += numbers
+    return run
 
 
 # Maximum number of slices, as every order of them is tried.
