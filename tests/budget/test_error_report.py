@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -12,34 +11,11 @@ import pytest
 from accprobe.budget.accumulation import Accumulation, of_named
 from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, sentences, weighed
 from accprobe.budget.data import draw_values, quantise
-from accprobe.budget.error_report import SEEDS, BudgetRequest, ErrorRow, entries, plans_of
+from accprobe.budget.error_report import BudgetRequest, entries, plans_of
 from accprobe.isa.formats import FORMATS
 
 QGMMA = of_named("QGMMA")
 SMALL = BudgetRequest(ks=(512, 2048), outputs=256)
-
-
-@pytest.fixture(scope="module")
-def found() -> list[ErrorRow]:
-    return list(entries(QGMMA, replace(SMALL, scales=("none", "1x128"))))
-
-
-def test_every_plan_has_an_entry_with_every_kind_of_data_and_scale(found: list[ErrorRow]) -> None:
-    keys = {(e.data, e.scale, e.k, e.promote_every) for e in found}
-    assert len(keys) == len(found) == 2 * 2 * 2 * 2
-    assert {(e.errors.seeds, e.errors.outputs, e.out) for e in found} == {(SEEDS, 256, "f32")}
-    assert {(e.scale, e.promote_every): e.is_scaled for e in found if e.k == 2048} == {
-        ("none", None): False,
-        ("none", 128): False,
-        ("1x128", None): False,
-        ("1x128", 128): True,
-    }
-
-
-def test_error_of_rounding_operands_to_e4m3(found: list[ErrorRow]) -> None:
-    errors = {e.scale: e.quantisation_error for e in found if e.data == "normal"}
-    assert errors["none"] == pytest.approx(0.037, rel=0.2)
-    assert errors["1x128"] == pytest.approx(0.036, rel=0.2)
 
 
 def test_a_measured_product_has_its_own_plan_by_default() -> None:
@@ -67,15 +43,15 @@ def test_a_measured_product_applies_its_scales_as_it_was_seen_to() -> None:
     assert applied[0] == of.measured.scales
 
 
-def recommended(request: BudgetRequest, k: int, known: Sequence[ErrorRow] = (), of: Accumulation = QGMMA) -> Advice:
-    found = advice(of, request, k, known)
+def recommended(request: BudgetRequest, k: int, of: Accumulation = QGMMA) -> Advice:
+    found = advice(of, request, k, ())
     assert found is not None
     return found
 
 
-def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rounding_of_d(found: list[ErrorRow]) -> None:
+def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rounding_of_d() -> None:
     """Same-sign sums lose about 2^-13 a step; the rounding error of bf16 is 0.17 %."""
-    told = recommended(SMALL, 2048, found)
+    told = recommended(SMALL, 2048)
     normal, positive = told.kinds
     assert (told.promote_every, told.is_enough, told.out) == (128, True, "bf16")
     assert positive.error * MARGIN <= told.rounding < positive.unpromoted

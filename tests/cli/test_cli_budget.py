@@ -16,6 +16,8 @@ from click.testing import Result
 from commands import assert_refused, invoke
 
 from accprobe.budget import error_report
+from accprobe.operands.safetensors import write_tensors
+from accprobe.render.subjects.budget import SIMULATED
 
 KEYS = {
     "k",
@@ -58,6 +60,13 @@ def test_everything_that_json_has() -> None:
     assert told["notes"]
 
 
+def test_a_published_model_is_called_simulated() -> None:
+    name = "sim:h100:wgmma.m64n8k32.f32.e4m3.e4m3"
+    arguments = (name, "QGMMA", "--k", "64", "--outputs", "16")
+    assert json.loads(budget(*arguments, "--format", "json").stdout)["simulated"] == [name]
+    assert SIMULATED in budget(*arguments, columns=400).stdout
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -68,19 +77,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("nan.npy", np.array([[1, np.nan]], np.float32))
     torch.save({"a": torch.from_numpy(a), "b": torch.from_numpy(b).bfloat16()}, "ab.pt")
     torch.save({"x": torch.from_numpy(a), "y": torch.from_numpy(b), "n": 3}, "three.pt")
-    (tmp_path / "ab.safetensors").write_bytes(safetensors({"a": a, "b": b}))
-    (tmp_path / "layers.safetensors").write_bytes(safetensors({"0.weight": a, "1.weight": np.ascontiguousarray(b.T)}))
+    write_tensors(tmp_path / "ab.safetensors", {"a": a, "b": b})
+    write_tensors(tmp_path / "layers.safetensors", {"0.weight": a, "1.weight": b.T})
     return tmp_path
-
-
-def safetensors(tensors: dict[str, np.ndarray]) -> bytes:
-    """As https://huggingface.co/docs/safetensors has it."""
-    header, body = dict[str, Any](), b""
-    for name, array in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(body), len(body) + array.nbytes]}
-        body += array.tobytes()
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + body
 
 
 @pytest.mark.usefixtures("folder")

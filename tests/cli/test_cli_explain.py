@@ -141,7 +141,6 @@ def test_json() -> None:
 def test_what_is_no_product(folder: Path, files: dict[str, str], message: str) -> None:
     np.save(folder / "c.npy", np.load(folder / "b.npy").T)
     (folder / "bad.npy").write_text("no numbers at all")
-    torch.save({"x": torch.zeros(2), "y": torch.zeros(2)}, folder / "two.pt")
     result = explain("chain.npy", **files)
     assert result.exit_code == 2
     assert message in result.stderr

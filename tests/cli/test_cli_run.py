@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -40,33 +39,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 run = partial(invoke, "run", "--device", "cuda:0", "--jobs", "1", "--dots", "300")
 
 
-def lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.splitlines()]
-
-
-WHOLE = """
-Fake GPU: 2 of 2 instructions confirmed
-
-                                              effective  products per
-instruction                           ran as  bits       fused sum       C added in      status
-──────────────────────────────────────────────────────────────────────────────────────────────────
-mma.sync.m16n8k{16,32}.s32.s8.s8.s32  IMMA    32 wrap    not observable  not observable  confirmed
-
-not observable: integer sums that wrap around are the same in every order.
-skipped: no probe: 1 of 3 instructions (`accprobe list --instructions sm_90a` names them)
-2 instructions measured in TIME s; equal ones share a line (1 line, --all has each)
-176 of 176 events covered (not counted: 2 for which no operands were found, 0 that cannot occur), 0 of 247,244 results
-    contradict the model
-Fake GPU, sm_90a; compute capability 9.0, 3 SMs
-accprobe VERSION, seed 0; driver 1.2
-"""
-
-
-def test_whole_output(device: FakeDevice) -> None:
+def test_a_run_of_confirmed_rows_ends_with_status_0(device: FakeDevice) -> None:
     result = run()
-    shown = re.sub(r"\d+\.\d s;", "TIME s;", re.sub(r"(?m)^accprobe [^,]*,", "accprobe VERSION,", result.stdout))
-    assert lines(shown) == lines(WHOLE.strip("\n"))
     assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Fake GPU: 2 of 2 instructions confirmed\n")
+    assert "\n176 of 176 events covered (not counted: 2 for which no operands were found, 0 that" in result.stdout
 
 
 def test_json_on_standard_output_is_the_report(device: FakeDevice, tmp_path: Path) -> None:

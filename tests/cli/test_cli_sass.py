@@ -171,17 +171,11 @@ def test_requirements(promoted: str, arguments: list[str], status: int, told: st
     assert error.count("\n") == (1 if told else 0)
 
 
-@pytest.fixture
-def cache(promoted: str, emulated: str) -> list[str]:
-    """What falls short in a folder with one kernel twice and another, asked for in vain: the arguments."""
+def test_the_same_kernel_falls_short_once(promoted: str, emulated: str) -> None:
     for number, file in enumerate((promoted, promoted, emulated)):
         Path(f"cache/{number}").mkdir(parents=True)
         Path(f"cache/{number}/gemm.cubin").write_bytes(Path(file).read_bytes())
-    return ["cache", "--fail-below", "14"]
-
-
-def test_the_same_kernel_falls_short_once(cache: list[str]) -> None:
-    status, lines, told = sass(*cache)
+    status, lines, told = sass("cache", "--fail-below", "14")
     assert (status, lines[-1]) == (1, "FAILED: 2 of 3 kernels with matrix opcodes")
     digest = only(Path("k.cubin")).sha256
     assert told == (

@@ -33,17 +33,11 @@ def test_json() -> None:
     assert not found["simulated"]
 
 
-def test_terminal_leads_with_the_recommended_test() -> None:
+def test_terminal_has_a_test_of_the_users_and_keeps_its_width() -> None:
     result = tolerance(*SMALL, "--atol", "0.01", columns=80)
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
-    lines = " ".join(result.stdout.split())
-    like = 'like="h200:wgmma.m64n8k32.f32.e4m3.e4m3", promote_every=128, out="bf16"'
-    assert lines.startswith(f"use assert_matmul_close(got, a, b, {like}): detects ")
-    assert " mistakes or |got - f64 reference| <= " in lines
-    assert "1e-09 false alarms per element" in lines
-    assert "accumulator of 10 bits," in lines
-    assert "own |got - f64 reference| <= 0.01 " in lines
+    assert "own |got - f64 reference| <= 0.01 " in " ".join(result.stdout.split())
     assert "out=" not in tolerance(*SMALL, "--out", "f32", columns=80).stdout
 
 

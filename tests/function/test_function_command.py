@@ -48,7 +48,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("name", "dtype", "computes"),
     [
-        ("numpy:sqrt", "f16", "sqrt, rounded once (RNE)"),
         ("numpy:tanh", "bf16", "tanh, rounded once (RNE)"),
         ("torch:silu", "bf16", "numpy's x / (1 + exp(-x)) in f32, rounded once (RNE)"),
         ("OWN:exp", "f16", "ex2.approx.ftz(x · 1.4426950), on the special function unit, rounded once (RNE)"),

@@ -8,30 +8,23 @@ from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT
 from accprobe.isa.instructions import catalog
 from accprobe.model.published import CHIPS, known_models
 from accprobe.records.findings import Finding, findings_of
-from accprobe.records.rows import Row
 from accprobe.render.subjects.instruction import tree
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
 from accprobe.survey.run import survey
 
-ROWS = Report.load("h200").measured
-
 
 def test_models_of_measured_rows_state_what_was_found() -> None:
-    for row in ROWS:
-        assert_states_what_was_found(row)
-
-
-def assert_states_what_was_found(row: Row) -> None:
     """Of a sparse A it is a model of what is stored: that the rest plays no part, the device alone says."""
-    assert row.model is not None
-    beside = {LEFT_OUT: Finding(NO_EFFECT)} if row.instruction.sparse else {}
-    found = findings_of(row.instruction, row.model) | beside
-    assert beside.keys() == row.findings.keys() & {LEFT_OUT}
-    for feature, finding in row.findings.items():
-        assert feature in found, row.name
-        if finding.bound == "exact":
-            assert found[feature].value == finding.value, (row.name, feature)
+    for row in Report.load("h200").measured:
+        assert row.model is not None
+        beside = {LEFT_OUT: Finding(NO_EFFECT)} if row.instruction.sparse else {}
+        found = findings_of(row.instruction, row.model) | beside
+        assert beside.keys() == row.findings.keys() & {LEFT_OUT}
+        for feature, finding in row.findings.items():
+            assert feature in found, row.name
+            if finding.bound == "exact":
+                assert found[feature].value == finding.value, (row.name, feature)
 
 
 CHARACTERISED = [

@@ -127,46 +127,49 @@ ADDED = tuple(f"FADD R{8 + i}, R{24 + i}, R{8 + i}" for i in range(4))
 LOOP = (".L_x_1:", FIRST, NEXT, *ADDED, "@!P0 BRA `(.L_x_1)", "EXIT")
 
 
+MOVES = tuple(f"IMAD.MOV.U32 R{40 + i}, RZ, RZ, R{24 + i}" for i in range(4))
+FOUND: dict[str, tuple[tuple[str, ...], list[tuple[str, int]]]] = {
+    "a loop": (LOOP, [("promoted", 2)]),
+    "a jump to one of several places": (
+        (*LOOP[:-2], 'BRX R2 -0x40 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)', ".L_x_2:", "EXIT"),
+        [("promoted", 2)],
+    ),
+    "the FADDs above the loop that they end": (
+        ("BRA `(.L_x_2)", ".L_x_1:", *ADDED, "@P0 EXIT", ".L_x_2:", FIRST, NEXT, NEXT, "BRA `(.L_x_1)"),
+        [("promoted", 3)],
+    ),
+    "a sum that is copied": ((FIRST, *MOVES, NEXT.replace("R24", "R40"), "EXIT"), [("whole", 2)]),
+    "a register that is loaded anew": ((FIRST, NEXT, "LDS.128 R24, [R2]", NEXT, "EXIT"), [("whole", 2), ("whole", 1)]),
+    "a copy without a source": ((FIRST, "@P0 SEL R24", "EXIT"), [("whole", 1)]),
+    "integers": (("IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", "EXIT"), []),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_verdicts_of_small_texts(name: str) -> None:
+    lines, found = FOUND[name]
+    assert [(chain.verdict, chain.most) for chain in chains(text(*lines))] == found
+
+
+READS = (".L_x_1:", "UTCQMMA gdesc[UR4], gdesc[UR6], tmem[UR10], tmem[UR12], idesc[UR13], UPT", "LDTM.x4 R4, tmem[UR10]")
+UNKNOWN = {
+    "how often a loop without promotion runs is decided at run time": [x.replace("RZ, !UPT", "R24, UPT") for x in LOOP],
+    "a predicate decides at run time whether a sum begins anew": [x.replace("RZ, !UPT", "R24, UP0") for x in LOOP],
+    "the disassembler does not know where some jump leads": [*LOOP[:-2], "BRX R2 -0x40"],
+    "a loop reads": [*READS, "@!P0 BRA `(.L_x_1)", "EXIT"],
+}
+
+
+@pytest.mark.parametrize("reason", UNKNOWN)
+def test_what_cannot_be_determined_has_a_reason(reason: str) -> None:
+    chain = one(text(*UNKNOWN[reason]))
+    assert chain.verdict == "unknown"
+    assert chain.reason.startswith(reason)
+
+
 def one(function: Function) -> Chain:
     (chain,) = chains(function)
     return chain
-
-
-def test_text_of_a_loop() -> None:
-    assert (one(text(*LOOP)).verdict, one(text(*LOOP)).most) == ("promoted", 2)
-
-
-def test_scale_d_that_is_true_goes_on() -> None:
-    lines = [line.replace("RZ, !UPT", "R24, UPT") for line in LOOP]
-    chain = one(text(*lines))
-    assert (chain.verdict, chain.reason) == ("unknown", "how often a loop without promotion runs is decided at run time")
-
-
-def test_scale_d_that_is_a_predicate_cannot_be_told() -> None:
-    chain = one(text(*(line.replace("RZ, !UPT", "R24, UP0") for line in LOOP)))
-    assert (chain.verdict, chain.reason) == ("unknown", "a predicate decides at run time whether a sum begins anew")
-
-
-def test_jump_whose_target_is_not_known() -> None:
-    chain = one(text(*LOOP[:-2], "BRX R2 -0x40"))
-    assert (chain.verdict, chain.reason) == ("unknown", "the disassembler does not know where some jump leads")
-
-
-def test_jump_to_one_of_several_places() -> None:
-    lines = (*LOOP[:-2], 'BRX R2 -0x40 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)', ".L_x_2:", "EXIT")
-    assert one(text(*lines)).verdict == "promoted"
-
-
-def test_order_of_the_text_is_not_that_of_the_flow() -> None:
-    """The FADDs stand above the loop that they end."""
-    lines = ("BRA `(.L_x_2)", ".L_x_1:", *ADDED, "@P0 EXIT", ".L_x_2:", FIRST, NEXT, NEXT, "BRA `(.L_x_1)")
-    assert (one(text(*lines)).verdict, one(text(*lines)).most) == ("promoted", 3)
-
-
-def test_sum_that_is_copied_goes_on() -> None:
-    moves = tuple(f"IMAD.MOV.U32 R{40 + i}, RZ, RZ, R{24 + i}" for i in range(4))
-    lines = (FIRST, *moves, NEXT.replace("R24", "R40"), "EXIT")
-    assert [(c.verdict, c.most) for c in chains(text(*lines))] == [("whole", 2)]
 
 
 @pytest.mark.parametrize(
@@ -188,27 +191,8 @@ def test_shortest_promoted_sum(between: tuple[str, ...], least: int, most: int) 
     assert (chain.verdict, chain.least, chain.most) == ("promoted", least, most)
 
 
-def test_register_that_is_loaded_anew_begins_anew() -> None:
-    lines = (FIRST, NEXT, "LDS.128 R24, [R2]", NEXT, "EXIT")
-    assert [(c.verdict, c.most) for c in chains(text(*lines))] == [("whole", 2), ("whole", 1)]
-
-
 def test_half_accumulators_are_widened_before_they_are_added() -> None:
     first = "HGMMA.64x8x16.F16 R24, gdesc[UR8], RZ, !UPT"
     widened = ("HADD2.F32 R30, -RZ, R24.H0_H0", "HADD2.F32 R31, -RZ, R24.H1_H1", "FADD R8, R8, R30", "FADD R9, R9, R31")
     chain = one(text(".L_x_1:", first, *widened, "@!P0 BRA `(.L_x_1)", "EXIT"))
     assert (chain.verdict, chain.most, chain.by) == ("promoted", 1, "FADD")
-
-
-def test_copy_without_a_source_loses_the_sum() -> None:
-    assert [(c.verdict, c.most) for c in chains(text(FIRST, "@P0 SEL R24", "EXIT"))] == [("whole", 1)]
-
-
-def test_integers_have_no_chains() -> None:
-    assert chains(text("IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", "EXIT")) == ()
-
-
-def test_tensor_memory_that_is_read_in_the_loop_cannot_be_told() -> None:
-    lines = (".L_x_1:", "UTCQMMA gdesc[UR4], gdesc[UR6], tmem[UR10], tmem[UR12], idesc[UR13], UPT", "LDTM.x4 R4, tmem[UR10]")
-    chain = one(text(*lines, "@!P0 BRA `(.L_x_1)", "EXIT"))
-    assert (chain.verdict, chain.reason[:12]) == ("unknown", "a loop reads")

@@ -295,38 +295,26 @@ def fails() -> None:
     raise ValueError("no such layer\nsecond line")
 
 
+def with_flag(name: str) -> ProgramRun:
+    return ProgramRun(function=lambda: torch.ones(2) + 1, flags={f"torch.backends.cuda.matmul.{name}": "abc"})
+
+
 @pytest.mark.parametrize(
-    ("function", "sentence"),
+    ("run", "sentence"),
     [
-        (fails, "ValueError: no such layer second line; nothing"),
-        (list, "nothing to compare"),
-        (lambda: torch.empty(0), "nothing to compare"),
+        (ProgramRun(function=fails), "ValueError: no such layer second line; nothing"),
+        (ProgramRun(function=list), "nothing to compare"),
+        (ProgramRun(function=lambda: torch.empty(0)), "nothing to compare"),
+        (with_flag("allow_tf33"), "there is no flag"),
+        (with_flag("allow_tf32"), "allow_tf32 cannot be set to abc"),
+        (ProgramRun(function=fails, keywords={"x": 1}), "TypeError: .* unexpected keyword argument 'x'; nothing was compared"),
     ],
 )
-def test_a_program_that_fails_or_computes_nothing_is_one_sentence(function: Callable[[], Any], sentence: str) -> None:
+def test_a_program_that_cannot_be_compared_is_one_sentence(run: ProgramRun, sentence: str) -> None:
     """The type that it set as torch's default does not stay."""
     with pytest.raises(AccprobeError, match=sentence):
-        run_both(ProgramRun(function=function), ProgramRun(function=function))
+        run_both(run, run)
     assert torch.get_default_dtype() == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("flag", "sentence"),
-    [
-        ("torch.backends.cuda.matmul.allow_tf33", "there is no flag"),
-        ("torch.backends.cuda.matmul.allow_tf32", "allow_tf32 cannot be set to abc"),
-    ],
-)
-def test_a_flag_that_torch_refuses_is_one_sentence(flag: str, sentence: str) -> None:
-    one = ProgramRun(function=lambda: torch.ones(2) + 1, flags={flag: "abc"})
-    with pytest.raises(AccprobeError, match=sentence):
-        run_both(one, one)
-
-
-def test_a_function_without_the_argument_is_refused_with_its_form() -> None:
-    one = ProgramRun(function=lambda: torch.ones(2), keywords={"dtype": torch.float32})
-    with pytest.raises(AccprobeError, match=r"raises TypeError: .* unexpected keyword argument 'dtype'; nothing was compared"):
-        run_both(one, one)
 
 
 def test_a_side_with_other_bits_in_a_second_run_has_no_other_cause() -> None:
