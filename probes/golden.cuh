@@ -1,4 +1,4 @@
-// Chains of matrix instructions whose results are known: each word of them is folded into one of 32 bits, which is compared.
+// Chains of matrix instructions with known results: each word of them is folded into one of 32 bits, which is compared.
 //
 // Beside the names of tile.cuh, accprobe/build/golden.py writes above this file
 //   STEPS          operands that lie in shared memory: so many tiles of A, and so many of B; a power of two

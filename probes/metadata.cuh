@@ -1,4 +1,4 @@
-// Which half of each group of a sparse A is stored: a code of 4 bits a group, in a byte each in memory, eight in 32 bits.
+// The stored half of each group of a sparse A: a code of 4 bits a group, in a byte each in memory, eight in 32 bits.
 //
 // METADATA_ROWS: of how many rows such eight codes are. 2: four of one row, then the same four groups' of the row eight below;
 // 1: eight of one row.

@@ -5,7 +5,7 @@ template <unsigned WORDS> __device__ Word operand(const Word* operands, unsigned
     return line < lines ? packed<WORDS>(operands, line, word) : 0;
 }
 
-// The cells of C and D that a lane holds.
+// The elements of C and D that a lane holds.
 struct Cells {
     unsigned rows, columns, top, left, lane;
 

@@ -68,7 +68,7 @@ __device__ void prepare(unsigned long long* barrier) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// The barrier, of each block, is told when the instructions that this thread began have ended.
+// Signals the barrier of each block when the instructions that this thread began have ended.
 __device__ void commit(unsigned long long* barrier) {
     unsigned shared = (unsigned)__cvta_generic_to_shared(barrier);
     if (BLOCKS_OF_TILE == 1)

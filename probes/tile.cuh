@@ -16,10 +16,10 @@
 //   TILES                           of a matrix product: tiles that the threads of one compute, side by side
 //   MULTIPLY(d, a, b[, c][, e][, s]) the instruction; e: metadata; s: block scales of A and of B
 //
-// A tile of M x N cells holds PROBLEMS dot products. The A of problem p is in every row that is p + row_shift (modulo PROBLEMS), its
-// B in every column that is p + column_shift. Its C is in every cell where the two meet; C is zero in the other cells.
-// The result of one of those cells is reported. Each tile is laid out one placement further than the one before: over all of them
-// every cell of the tile is reported from once. Only bit patterns move: no register here is ever a floating-point value.
+// A tile of M x N elements holds PROBLEMS dot products. The A of problem p is in every row that is p + row_shift (modulo
+// PROBLEMS), its B in every column that is p + column_shift. Its C is in every element where the two meet; C is zero in the
+// others. The result of one of those elements is reported. Each tile is laid out one placement further than the one before:
+// over all of them every element is reported once. Only bit patterns move: no register here is ever a float.
 
 template <unsigned WORDS> __device__ Word packed(const Word* operands, unsigned long long line, unsigned word) {
     const Word* from = operands + (line * WORDS + word) * PACKED;

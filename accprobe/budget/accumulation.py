@@ -1,7 +1,7 @@
 """The accumulation that a name means, and its products for any K, promotion interval and split-K.
 
-A name is an instruction of a report or of a published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of a recorded
-report ("QGMMA"), or a measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
+A name is an instruction of a report or published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of a recorded report
+("QGMMA"), or a measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def of_named(name: str, dtype: str = "") -> Accumulation:
     """Return the accumulation of an instruction ("QGMMA", "h200:wgmma.m64n8k32.f32.e4m3.e4m3", "sim:b200:UTCQMMA"), or of a
     measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 
-    dtype: operands, where the name leaves them open. Raises UnknownName, ReportError, and AccprobeError for
-    an instruction with more than A, B and C or of integers, and for a product without a model of one plan.
+    dtype: operands, where the name leaves them open. Raises UnknownName and ReportError. Raises AccprobeError for an
+    instruction of integers or with more than A, B and C, and for a product without a model of one plan.
     """
     if products := named_claims(name, ProductRow):
         fitting = [row for row in products if dtype in ("", str(row.a), f"{row.a}:{row.b}")]

@@ -1,8 +1,8 @@
 """Check of a result against the error bound of its arithmetic, and the likely cause of a mismatch.
 
 The bound at a stated rate of false alarms follows from the tail of emulated errors. It is Chernoff's bound with the
-sub-Gaussian variance of the errors. Errors are shares of the worst case of each element (`worst_error.worst_case`). For rates
-below 1 / (number of elements) it is extrapolated. The section "Tolerances" in docs/accuracy.md derives it.
+sub-Gaussian variance of the errors. Errors are shares of the worst case of each element (`worst_error.worst_case`). It is
+extrapolated for rates below 1 / (number of elements). The section "Tolerances" in docs/accuracy.md derives it.
 """
 
 from __future__ import annotations

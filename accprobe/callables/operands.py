@@ -1,6 +1,6 @@
 """Choose, encode and lay out the operands of A and B: probes at chosen k, and random operands of whole products.
 
-A probed dot product has its operands in one row of A and one column of B, or in a column of B alone if A is fixed. Its result
+A probed dot product has its operands in one row of A and one column of B, or, if A is fixed, in a column of B. Its result
 is the element of D where they cross. Probes of the summation tree contain M, -M and units: a unit added to M is lost
 (FPRev, Xie et al., ATC'25).
 """
@@ -85,8 +85,8 @@ class Layout:
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
         """Return factors for products of these signs (0: zero), exponents and significands (in eighths, or ANY_SIGNIFICAND).
 
-        signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, whose first term X and last term -X cancel. They are
-        powers of two if the formats do not have the products.
+        signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, with X as first term and -X as last, which cancel.
+        They are powers of two if the formats do not have the products.
         """
         spec = self.spec
         low_a, low_b = lowest(spec.a), lowest(spec.b)

@@ -112,7 +112,7 @@ class ReductionAdapter(CallableAdapter):
         return self.library.device if self.library.name == "torch" and self.library.device.startswith("cuda") else None
 
     def reduce_windows(self, words: Bits, starts: Ints) -> Bits:
-        """Return the results [calls, 1, rows] of calls whose row r is words[start : start + K], starts [calls, rows].
+        """Return the results [calls, 1, rows] of calls with row r = words[start : start + K], starts [calls, rows].
 
         Words and results are copied to and from the device once.
         """

@@ -87,7 +87,7 @@ class CompositeAdapter(CallableAdapter):
         return self.library.patterns(self._whole, self.spec.out)
 
     def reduce_windows(self, words: Bits, starts: Ints, targets: Any) -> Bits:
-        """Return the result words [calls · rows, columns] of calls whose row r is words[start : start + K].
+        """Return the result words [calls · rows, columns] of calls with row r = words[start : start + K].
 
         starts: [calls, rows]; targets: of the rows of each call, or None.
         """

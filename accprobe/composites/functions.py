@@ -99,8 +99,8 @@ _KNOWN: Mapping[str, tuple[tuple[str, SingleFunction], ...]] = {
     "log": (("logf of CUDA", _cuda_logf),),
     "sqrt": (("sqrt rounded once", np.sqrt),),
 }
-# Fresh results of 16 bits that confirm a function: rsqrt.approx and the exact root give other results in 1 of 36,000 rows of
-# rms_norm (1,024 elements), measured on an H200.
+# Fresh 16-bit results that confirm a function. rsqrt.approx and the exact root differ in 1 of 36,000 rows of rms_norm (1,024
+# elements), measured on an H200.
 ENOUGH_IN_16_BITS = 1 << 25
 
 

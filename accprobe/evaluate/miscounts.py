@@ -25,7 +25,8 @@ MOST_WEIGHTS, ELEMENTS_A_WEIGHT = 2048, 4
 # Largest K for which every a[k] is paired with every b[k']; this takes K² numbers.
 LONGEST_PAIRED = 2048
 
-# Standard errors that a weight has to differ from 1 by; by √2 times as many, for there are more of them, one of a run.
+# Number of standard errors by which a weight must differ from 1. A weight of a run must differ by √2 times as many, because
+# there are more.
 SURE = 6.0
 
 # A fitted weight is taken as the nearest integer within this distance.

@@ -1,9 +1,9 @@
 """Reference evaluation of models in numpy; several models share their common steps on the same dot products.
 
-A fused sum with finite alignment bits is computed in float64, where every step is exact. A step is a product of two operands of
-at most 24 bits, a multiplication by a power of two, a truncation to an integer, or a sum of integers. Such a sum fits in 53
-bits (`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of a product and an addend in f64,
-is two or three float64 numbers (`error_free`). Other exact sums are Python integers.
+A fused sum with finite alignment bits is computed in float64, where every step is exact. A step multiplies two operands of at
+most 24 bits, multiplies by a power of two, truncates to an integer, or adds integers. Such a sum fits in 53 bits
+(`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of a product and an addend in f64, is
+two or three float64 numbers (`error_free`). Other exact sums are Python integers.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from accprobe.gemm.verification import verify_plans
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 
-# Dot products of one set of sparse probes, of a set with subnormal sums or subnormal operands in B, and of one near ties of D.
+# Dot products of one set of sparse probes, of a set with subnormal sums or operands in B, and of one near ties of D.
 SPARSE_DOTS, SUBNORMAL_DOTS, TIE_DOTS = 1536, 256, 768
 # Sets that are drawn in search of dot products that distinguish a plan from an alternative.
 MORE_SETS = 8

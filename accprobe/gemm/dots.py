@@ -343,7 +343,7 @@ def _chain_places(chains: list[Ints], i: int, rng: np.random.Generator) -> Ints:
 
 
 def _last_bit_dots(spec: Spec, plan: ProductModel, ks: Ints, rng: np.random.Generator) -> SparseDots:
-    """Return X + y - X at these k, with y up to four bits below the last bit of X in a format of the plan's sums."""
+    """Return X + y - X at these k, with y up to four bits below X's last bit in a format of the plan's sums."""
     low, high = product_exponents(spec)
     widths = np.array(sorted({min(bits, high - low - 2) for bits in _fraction_bits(plan)}))
     n = len(ks)

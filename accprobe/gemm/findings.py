@@ -25,8 +25,8 @@ from accprobe.records.findings import Finding
 from accprobe.records.products import CompositeRecord, ProductRow, RegionRecord
 from accprobe.records.verification import Verification
 
-# A plan is not shown if more than one of so many results of sparse probes (`SparseDots`: dot products that are zero except at a
-# few k) contradicts it.
+# A plan is not shown if more than one of so many results of sparse probes contradicts it (`SparseDots`: nonzero at only a few
+# k).
 FAR_OFF = 10
 
 

@@ -50,7 +50,7 @@ def device_record(library: ArrayLibrary) -> DeviceRecord:
 def library_versions(library: ArrayLibrary) -> dict[str, str]:
     """Return the versions of the array library and of the libraries that compute for it.
 
-    On a CPU the number of threads is included, because the order of additions may depend on it.
+    The number of threads is included on a CPU, because the order of additions may depend on it.
     """
     package: Any = importlib.import_module(library.name)
     found = {library.name: str(package.__version__)}

@@ -52,8 +52,7 @@ def turned_over(fmt: Format) -> int:
 
 
 class OperandBatch(NamedTuple):
-    """Operands made for events: each row of A with its C is multiplied by the column of B of the same number, and by all
-    others.
+    """Operands made for events: each row of A with its C is multiplied by the column of B with its number, and by all others.
 
     a: [rows, K], or of a sparse A [rows, K / 2]; b: [columns, K]; addends: [rows]. which: the layouts of the rows of a sparse A
     in turn, [METADATA_LINES].

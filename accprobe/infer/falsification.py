@@ -47,8 +47,8 @@ MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every a
 RANDOM_PER_KIND = 48  # Random dot products of each kind that every alternative is compared with.
 FEW, MANY = 1024, 4096  # Operands made where an alternative may differ from the model: at first, and if it survives these.
 
-# The device is also queried for some contradicted alternatives of a series: offsets from the one after the
-# first contradicted, or from LAST_SURVIVING before the first.
+# The device is also queried for some contradicted alternatives of a series. Their offsets count from the one after the first
+# contradicted, or from LAST_SURVIVING before the first.
 BEYOND = (0, 1, 2, 4, 7)
 
 # Alternatives that few operands do not distinguish may still differ in one dot product of thousands: how many before the first

@@ -301,8 +301,8 @@ def max_width(model: DotModel) -> dict[str, int]:
 def coarser_bounds(model: DotModel) -> Iterator[list[Alternative]]:
     """Yield, for sums without alignment, models that align to fewer and fewer bits, in every way that may show.
 
-    The ways are the words of `Field.with_coarser`; for sums of products also a lowest alignment, because the bits that they
-    lose may be below all that other ways lose.
+    The ways are the words of `Field.with_coarser`. Sums of products also have a lowest alignment, because they may lose lower
+    bits than all other ways.
     """
     fields = fields_of(FloatArithmetic).items()
     for arithmetic, role in float_arithmetics(model):

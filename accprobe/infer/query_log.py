@@ -1,7 +1,7 @@
 """The log of a subject: every query that it got, and its results.
 
 The inferred model has to explain every result, also of the self-test. The log repeats queries to a subject that is not a pure
-function: at once and later, in another order, at other places and in other sizes. The bits must be the same.
+function: at once, later, in other orders, at other places, in other sizes. The bits must be the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Matrix instructions, keyed by their PTX qualifier string, and the architectures that have them.
 
-A name is the PTX opcode without the qualifiers that do not change the arithmetic (`.sync.aligned` where implied, `.row.col`,
+A name is the PTX opcode without qualifiers that do not change the arithmetic (implied `.sync.aligned`, `.row.col`,
 `.block_scale` next to a block-scaled kind), in this order:
 
     FAMILY .SHAPE [.satfinite] [.kind::KIND] [.scale_vec::NX] .D.A.B[.C] [.SCALE] [.OP.popc] [.rs]

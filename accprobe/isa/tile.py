@@ -1,8 +1,8 @@
 """The tile of an instruction: where independent dot products lie in it, and which lane and register hold an element of D.
 
 One instruction computes M x N dot products of M rows of A and N columns of B. gcd(M, N) of them can be independent; all, if
-each lane of a register has its own operands. One request fills tile after tile, each laid out one placement further. Over all
-placements every element is read once; with lanes, once by each of a tile's dot products.
+each lane of a register has its own operands. One request fills tile after tile, each laid out one placement further. Every
+element is read once over all placements; with lanes, once by each of a tile's dot products.
 """
 
 from __future__ import annotations

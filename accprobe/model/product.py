@@ -349,7 +349,7 @@ def chained(
 
 
 def restricted(model: ProductModel, used: NDArray[np.int64]) -> tuple[ProductModel, NDArray[np.int64]]:
-    """Return the model with only the fused sums that have one of the k in `used`, and all k of those sums, in the new order.
+    """Return the model with only the fused sums that have a k in `used`, and all k of these sums, in the new order.
 
     A sum of zero products changes nothing but the sign of a zero.
     """

@@ -220,8 +220,8 @@ def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
 def most_alignment_bits(arithmetic: FloatArithmetic, terms: int) -> int:
     """Return the most alignment bits of a sum of that many terms.
 
-    A product lies below 4 times the power of two of its exponent. A product of e2m1 that is scaled with others is 36 at most,
-    and times its scales less than 128 times the power of two of theirs.
+    A product lies below 4 times the power of two of its exponent. A product of e2m1 that is scaled with others is 36 at most.
+    Times its scales it is less than 128 times the power of two of theirs.
     """
     above = 2 if arithmetic.scaled_products is None else 6
     return SUM_BITS - above - terms.bit_length()

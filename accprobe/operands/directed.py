@@ -224,9 +224,7 @@ def _below(term: Term, addend: int) -> list[int]:
 
 
 def _present(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which terms are in a dot product, [n, terms]: each with its share, or the first with one or two others, or one or
-    two others.
-    """
+    """Return which terms are in a dot product, [n, terms]: each with its share, or one or two, with or without the first."""
     one, another = 1 << rng.integers(1, len(SHARES), (2, n), np.int8).astype(np.int16)
     cancelling = 1 << rng.integers(1, 3, n, np.int8).astype(np.int16)
     way = rng.integers(0, 4, n, np.int8)

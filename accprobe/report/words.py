@@ -96,8 +96,8 @@ def found_words(findings: FindingsByName, name: str, of_integers: bool = False) 
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """Return "13", "≥24" for a lower bound, "13?" if other values explain everything too, "not observable" if every value
-    does, "~13" if it is only suggested.
+    """Return "13", "≥24" for a lower bound, "13?" if other values fit too, "not observable" if every value fits, "~13" if it is
+    only suggested.
     """
     text = word(finding.value, feature)
     if finding.bound == "at_least":

@@ -161,7 +161,7 @@ def _leaves(opcode: str) -> bool:
 
 
 def _always(line: Line) -> bool:
-    """Return whether the jump is taken whenever the line is reached: without a predicate before the opcode or among the
-    operands, and not only by a diverged warp."""
+    """Return whether the jump is always taken: without a predicate before the opcode or among the operands, and not only by a
+    diverged warp."""
     conditional = re.match(r"!?U?P[\dT]", line.operands) or {"DIV", "CONV"} & set(line.opcode.split("."))
     return not line.guard and not conditional

@@ -90,7 +90,7 @@ class Function:
 
     @property
     def sha256(self) -> str:
-        """Return a hash of the text, with offsets from its start and numbered labels: functions with one hash have the same
+        """Return a hash of the text, with offsets from its start and numbered labels. Functions with one hash have the same
         machine code, whatever is disassembled with them.
         """
         first = self.lines[0].offset

@@ -30,8 +30,8 @@ from accprobe.sweep.configurations import SIDE, Configuration, Dtype
 from accprobe.sweep.masks import CUTS, Measured, Operands, Sample, mask
 
 PARSES = 5
-"""Attempts to parse a kernel. CPython 3.11 has one depth counter of the parser for all threads, and sometimes fails an
-interrupted thread ("AST constructor recursion depth mismatch"), although the source is correct.
+"""Attempts to parse a kernel. CPython 3.11 has one depth counter of the parser for all threads. An interrupted thread sometimes
+fails ("AST constructor recursion depth mismatch"), although the source is correct.
 """
 
 CANNOT_WRITE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)

@@ -123,7 +123,7 @@ class TraceComparison:
     def equal(self) -> bool:
         """Return whether both runs ended without a difference.
 
-        What they return must be equal. If no return value was recorded, every operation must be comparable.
+        Their results must be equal. If no return value was recorded, every operation must be comparable.
         """
         if self.origins or self.count("consequence") or not all(trace.complete for trace in self.traces):
             return False

@@ -65,7 +65,7 @@ def misplaced(subject: InstructionSubject) -> str:
 def one_hot(inst: Instruction) -> OneHot:
     """Probe every stored element of A with every code in every row of the tile, from placement 0 on; C in every tile element.
 
-    The test also shows exchanged rows of a tile, at a distance of half of the stored elements, of all, or in two blocks: the
+    The test also shows exchanged rows of a tile, at a distance of half of the stored elements, of all, or in two blocks. The
     hot element differs there.
     """
     stored, cells = inst.stored.k, inst.m * inst.n

@@ -19,8 +19,8 @@ from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, s
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 from accprobe.report.words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of, listed_sizes
 
-# Equal parts added in increasing order of K count as promoted parts if they have at most PROMOTED products or number more than
-# MOST_SLICES; otherwise they count as slices.
+# Equal parts added in increasing order of K count as promoted if they have ≤ PROMOTED products or are more than MOST_SLICES.
+# Otherwise they count as slices.
 PROMOTED, MOST_SLICES = 512, 8
 # Possible numbers of interleaved accumulators.
 LANE_COUNTS = range(2, 65)

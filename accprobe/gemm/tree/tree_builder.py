@@ -162,7 +162,7 @@ def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
 # Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
 WIDEST = 64
 
-# Random windows of units over all of K that check the count, and the reciprocal share of units left out: odd counts reveal
+# Random windows of units over all of K that check the count, and the reciprocal share of units left out. Odd counts reveal
 # formats with one bit less.
 RANDOM_WINDOWS, OMIT_AT_MOST = 32, 64
 

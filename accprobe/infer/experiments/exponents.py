@@ -147,7 +147,7 @@ def _last_place(bench: Workbench, draft: Draft) -> int:
 def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, LeafValues]]:
     """Yield rows with the exponent of their last bit: single powers of two, and pairs of products.
 
-    2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are truncated;
+    2^q is the result's last place. Two products of last bit 2^i add up to it exactly, or fall short if they are truncated.
     2^(q-1) + 2^i is a tie except for the last bit.
     """
     products = next(node.products for node in draft.nodes() if node.role == "sum")

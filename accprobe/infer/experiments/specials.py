@@ -1,5 +1,5 @@
-"""Numbers at the ends of a format (subnormals, signed zeros, overflow, NaN), sums of many terms of one sign, and the control
-register of a processor.
+"""Numbers at the ends of a format (subnormals, signed zeros, overflow, NaN), sums of many same-sign terms, and a processor's
+control register.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _smallest_result(bench: Workbench) -> int:
 
 
 def zero_signs(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """Find the sign of a sum that is zero and of one that rounds to zero, in both roles at once: one shows through the other.
+    """Find the sign of a zero sum and of one that rounds to zero, in both roles at once: one shows through the other.
 
     If it is not known yet whether subnormals of C are read, that too: the sign of the zero that C becomes may show it.
     """
