@@ -168,7 +168,7 @@ MOST_SLICES = 8
 MOST_ROWS, MOST_COLUMNS = 64, 512
 # Identical calls that must agree before two chains count as one slice: each other chain survives in all of them or in none. If
 # one order occurs nine times of ten and each call is one sample, two slices count as one in a fifth of the runs. Each tile with
-# an order of its own is a further sample.
+# a separate accumulation order is a further sample.
 QUIET = 16
 
 
