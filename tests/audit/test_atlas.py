@@ -34,6 +34,8 @@ def test_it_has_every_probe_of_every_architecture_that_the_compiler_knows() -> N
 
 
 def test_every_lowering_has_a_matrix_opcode_of_the_instructions_family_or_none() -> None:
+    """And where a probe became one opcode of its own unit, the opcode's name has the instruction's types."""
+    alone = 0
     for name, entries in ATLAS["lowerings"].items():
         targets = [target for entry in entries for target in entry["on"]]
         assert len(targets) == len(set(targets))
@@ -42,6 +44,10 @@ def test_every_lowering_has_a_matrix_opcode_of_the_instructions_family_or_none()
             ordinary = parse(name).quad_pairs and entry["on"] != ["sm_75"]
             assert {opcodes.parse(opcode).family for opcode in units} == (set() if ordinary else {parse(name).family}), name
             assert len(units) != 1 or opcodes.relation(parse(name), units[0]) in ("native", "converted"), name
+            if [count for _, count in entry["lowering"]] == [1]:
+                alone += 1
+                assert opcodes.parse(units[0]).kind == opcodes.kind_of(parse(name)), (name, units)
+    assert alone > 200
 
 
 REBUILT = {

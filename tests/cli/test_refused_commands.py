@@ -68,6 +68,7 @@ REFUSED = [
     ("tolerance h200:mma.sync.m8n8k4.f64.f64.f64.f64 --k 64 --split-k 2", "promotion and split-K need"),
     ("gemm", "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
     ("gemm --list numpy:matmul", "--list prints every built-in callable: leave out numpy:matmul"),
+    ("gemm numpy:matmul --data none.npy", "there is no file none.npy"),
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("reduce numpy:sum --sweep rows=8,8", "--sweep 'rows=8,8' has one size, with which nothing is compared"),
     ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of m; give for example m=1,8,64"),

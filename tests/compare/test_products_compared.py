@@ -115,7 +115,6 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
         (SLICED, "torch:mm: promote_every <= 256", []),
         (SLICED, "torch:mm: promote_every <= 128", ["none or 256"]),
         (UNKNOWN, "*:*: status == confirmed", ["inferred"]),
-        (suggested(), "*:*: products_per_sum == 32", ["~32"]),
         (
             suggested(),
             "*:*: each_product_once == yes",

@@ -28,13 +28,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     return answer
 
 
-def test_no_driver(told: list[object]) -> None:
-    assert driver.gpu_count() == 0
-    assert driver.explain_missing_gpu() == "there is no NVIDIA driver"
-    with pytest.raises(DeviceError, match=r"no GPU found \(there is no NVIDIA driver\); "):
-        open_device("cuda:0")
-
-
 def test_no_cupy(told: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     told[:] = 1, ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)

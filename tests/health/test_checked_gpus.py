@@ -276,8 +276,6 @@ def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.device_names("cuda:0, sim:h100") == ["cuda:0", "sim:h100"]
     with pytest.raises(UnknownName, match="cuda:0 is named twice"):
         devices.device_names("cuda:0,cuda:1,cuda:0")
-    with pytest.raises(DeviceError, match=r"no GPU found \(.*\); .*--device sim:NAME"):
-        devices.device_names("all")
     monkeypatch.setattr("accprobe.build.driver.gpu_count", lambda: 3)
     monkeypatch.setattr("accprobe.build.driver.explain_missing_gpu", lambda: None)
     assert devices.device_names("all") == ["cuda:0", "cuda:1", "cuda:2"]

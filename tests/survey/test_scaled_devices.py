@@ -168,14 +168,11 @@ def test_other_orders_are_found(
 def test_a_sparse_a_has_block_scales_too() -> None:
     """The model is one of the stored products, half of each block."""
     row = row_of(Scaled(SPARSE, fused(SPARSE.stored, 35, 16)), SPARSE)
-    assert row.model == replace_floor(fused(SPARSE.stored, 35, 16), None)
+    planted = fused(SPARSE.stored, 35, 16)
+    # The rules that no such sums can show are as they are inferred.
+    assert row.model == planted.with_arithmetic(lambda x: replace(x, min_exponent=None, underflow_sign="kept"))  # type: ignore[arg-type]  # its arithmetic is of floats
     assert (row.status, row.reason) == ("confirmed", "")
     assert row.findings["left_out"].value == "absent"
-
-
-def replace_floor(model: DotModel, floor: int | None) -> DotModel:
-    """With the rules that no such sums can show as they are inferred."""
-    return model.with_arithmetic(lambda x: replace(x, min_exponent=floor, underflow_sign="kept"))  # type: ignore[arg-type]  # its arithmetic is of floats
 
 
 def swapped_scales(asked: Request) -> Request:
