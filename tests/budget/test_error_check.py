@@ -24,9 +24,9 @@ LIKE = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 M, N, K = 24, 16, 512
 
 
-def operands(kind: str = "same-sign", k: int = K, like: str = LIKE) -> tuple[Any, Any]:
-    named = of_named(like)
-    a, b = draw_patterns(kind, named.a, named.b, M, N, k, np.random.default_rng(0))
+def operands(kind: str = "same-sign", k: int = K, m: int = M, n: int = N) -> tuple[Any, Any]:
+    named = of_named(LIKE)
+    a, b = draw_patterns(kind, named.a, named.b, m, n, k, np.random.default_rng(0))
     return a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
 
 
@@ -42,9 +42,7 @@ def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) ->
 
 def test_missing_promotion_is_detected() -> None:
     """On normal operands the worst case of promoted sums allows sums that are never promoted."""
-    named = of_named(LIKE)
-    a, b = draw_patterns("normal", named.a, named.b, 64, 64, 2048, np.random.default_rng(0))
-    a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
+    a, b = operands("normal", 2048, 64, 64)
     right, wrong = (predict(LIKE, a, b, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
     assert_matmul_close(right, a, b, like=LIKE, promote_every=128)
     with pytest.raises(AssertionError, match="likeliest: no promotion, which gives exactly these bits"):
@@ -85,9 +83,7 @@ def test_the_message_says_where_and_how_much() -> None:
 
 
 def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
-    named = of_named(LIKE)
-    a, b = draw_patterns("same-sign", named.a, named.b, 300, 200, 128, np.random.default_rng(0))
-    a, b = a.view(named.a.ml_dtype), b.view(named.b.ml_dtype).T
+    a, b = operands("same-sign", 128, 300, 200)
     got = predict(LIKE, a, b)
     got[250:, 150:] = predict(LIKE, a[250:, :96].copy(), b[:96, 150:].copy())
     with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last fused sum dropped"):

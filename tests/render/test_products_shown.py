@@ -65,23 +65,22 @@ def test_sums_in_any_order_are_confirmed_up_to_it() -> None:
     assert shown == "confirmed up to the order of atomics"
 
 
+ROUNDED_FIRST = {"product_bits": {"value": None, "bound": "undetermined", "candidates": [None, 23]}}
+"""An alternative rounds products first, which leaves it open whether they are fused."""
+
+
 @pytest.mark.parametrize(
-    ("a", "of", "words"),
+    ("a", "of", "found", "words"),
     [
-        ("f32", multiply_add(), "fused multiply-adds"),
-        ("f64", multiply_add(FORMATS["f64"]), "fused multiply-adds"),
-        ("f16", multiply_add(), "multiply-adds (fused or not: products are exact)"),
-        ("bf16", multiply_add(fused=False), "each rounded to 23 bits first"),
+        ("f32", multiply_add(), {}, "fused multiply-adds"),
+        ("f32", multiply_add(), ROUNDED_FIRST, "fused multiply-adds?"),
+        ("f64", multiply_add(FORMATS["f64"]), {}, "fused multiply-adds"),
+        ("f16", multiply_add(), {}, "multiply-adds (fused or not: products are exact)"),
+        ("bf16", multiply_add(fused=False), {}, "each rounded to 23 bits first"),
     ],
 )
-def test_multiply_adds_are_fused_where_that_shows(a: str, of: DotModel, words: str) -> None:
-    assert said(product_data(product_model(a=a, of=of)))["fused sums"].split(", ")[1] == words
-
-
-def test_an_alternative_that_rounds_products_first_leaves_it_open_whether_they_are_fused() -> None:
-    left = {"product_bits": {"value": None, "bound": "undetermined", "candidates": [None, 23]}}
-    data = product_data(product_model(a="f32", of=multiply_add()), findings=left)
-    assert said(data)["fused sums"].split(", ")[1] == "fused multiply-adds?"
+def test_multiply_adds_are_fused_where_that_shows(a: str, of: DotModel, found: Row, words: str) -> None:
+    assert said(product_data(product_model(a=a, of=of), findings=found))["fused sums"].split(", ")[1] == words
 
 
 def test_what_is_wrong_comes_first() -> None:
