@@ -1,4 +1,4 @@
-"""Sparse dot products: those that overflow, those that reach every chain, and the counterexamples that are shown of them."""
+"""Sparse dot products: those that overflow, that reach every chain, that no plan explains, and their counterexamples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from accprobe.gemm.dots import (
     probe_chains,
 )
 from accprobe.gemm.findings import findings, row, status
+from accprobe.gemm.fit import fit
 from accprobe.gemm.plans import draft
+from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import Chain, ProductModel, addition, in_chunks, multiply_add
 
@@ -79,6 +81,39 @@ def test_a_sample_of_many_chains_is_probed() -> None:
     probed, chains_of_plan, reached = probe_chains(RecordedCallable(box), region, found)
     assert (reached, chains_of_plan) == (64, 70)
     assert not count_mismatches(found, probed)
+
+
+def test_a_contradicted_region_has_suggested_findings_alone() -> None:
+    outcome = characterise(box_of(replace(HOPPER, m=8, n=8, k=16)), elements=1 << 8)
+    outcome.verification.count("normal", 64, 3)
+    assert findings(outcome)["order"].bound == "suggested"
+    assert f"fresh elements differ from the plan (normal 3 of {outcome.verification.kinds['normal']:,}" in status(outcome)[1]
+
+
+def test_no_arithmetic_is_searched_of_a_sum_wider_than_any_known() -> None:
+    spec = Spec(8, 8, 512, *[FORMATS["bf16"]] * 2, FORMATS["f32"])
+    nothing = SparseDots(np.zeros((1, 6), np.int64), *(np.zeros((1, 6), np.uint16) for _ in range(2)), np.zeros(1, np.uint32))
+    with pytest.raises(NoTree, match="512 products seem to be added in one fused sum; accprobe searches"):
+        fit(spec, draft(spec, Chain(0, 512, tuple(range(512))), 512), nothing, nothing)
+
+
+def test_wrong_subnormal_results_leave_the_other_findings_exact() -> None:
+    plan = replace(HOPPER, m=8, n=8, k=16)
+
+    def odd_below_the_normal_range(a: Array, b: Array) -> Array:
+        d = plan(a, b).view(np.uint32)
+        return np.where((d & 0x7FFFFFFF < 0x400000) & (d & 0xFF != 0), d ^ np.uint32(1), d)
+
+    outcome = characterise(FunctionBox(spec_of(plan), odd_below_the_normal_range), elements=1 << 8)
+    found, reason = status(outcome)
+    assert found == "inferred"
+    assert reason.endswith("all of these are subnormal: only subnormal results are in doubt")
+    told = findings(outcome)
+    assert {name for name, finding in told.items() if finding.bound == "suggested"} == {
+        "subnormal_operands",
+        "subnormal_results",
+    }
+    assert told["effective_bits"].bound == "exact"
 
 
 K = 8

@@ -1,4 +1,4 @@
-"""Plant features must be found again, on devices that have nothing published about them."""
+"""Planted features are found again, on devices that have nothing published about them, also features of no known chip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plants import Plant, float_models, instruction, integer_models
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.characterise import characterise
 from accprobe.isa.formats import FORMATS
-from accprobe.model.tree import AlignmentRounding, DotModel, FloatArithmetic, Rounding, chain
+from accprobe.model.tree import Addend, AlignmentRounding, DotModel, FloatArithmetic, FusedSum, Product, Rounding, chain
 
 # Draws that are always the same; with `--hypothesis-profile=fresh`, others each time.
 FEW = settings(max_examples=16, deadline=None, phases=[Phase.generate])
@@ -99,3 +99,62 @@ def test_results_that_only_c_can_reach_limit_nothing() -> None:
     planted = Plant(inst, DotModel(chain([range(8), range(8, 16)], flushing, "separate add", add)))
     findings = characterise(SimulatedDevice({inst: planted.model}), inst).findings
     assert_includes("alignment_bits", findings["alignment_bits"], 36)
+
+
+F32, F16 = FORMATS["f32"], FORMATS["f16"]
+
+
+def in_groups(formats: str, k: int, size: int, sums: FloatArithmetic) -> Plant:
+    """A chain of sums of so many products, C in the first of them."""
+    operand, result = formats.split()
+    groups = [range(i, i + size) for i in range(0, k, size)]
+    return Plant(instruction(k, result, operand, operand, result), DotModel(chain(groups, sums)))
+
+
+LIKE_H100 = {
+    "fp8": in_groups("e4m3 f32", 32, 32, FloatArithmetic(F32, 13, "RZ", 13, min_exponent=-133)),
+    "f16": in_groups("f16 f32", 16, 16, FloatArithmetic(F32, 23, "RZ", 25, min_exponent=-133)),
+    "tf32": in_groups("tf32 f32", 8, 4, FloatArithmetic(F32, 23, "RZ", 25, min_exponent=-133)),
+    "f16 result": in_groups("f16 f16", 16, 16, FloatArithmetic(F16, 10, "RNE", 25, nan=0x7FFF)),
+}
+
+
+OF_EACH = [pytest.param(name, marks=() if name == "fp8" else pytest.mark.slow) for name in LIKE_H100]
+
+
+def changed(name: str, **fields: object) -> Plant:
+    usual = LIKE_H100[name]
+    return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize("name", OF_EACH)
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [("result_rounding", word) for word in get_args(Rounding)[4:]]
+    + [("alignment_rounding", word) for word in get_args(AlignmentRounding)[4:]],
+)
+def test_roundings(name: str, field: str, word: str) -> None:
+    device = changed(name, **{field: word})
+    findings = outcome(device)
+    assert_true(findings, device)
+    assert (findings[field].value, findings[field].bound) == (word, "exact")
+
+
+def test_tininess_before_rounding() -> None:
+    device = changed("f16 result", subnormal_results="flushed", tininess_detected="before rounding")
+    findings = outcome(device)
+    assert_true(findings, device)
+    assert findings["tininess_detected"].value == "before rounding"
+
+
+def test_f64_products_that_are_rounded_before_they_are_added() -> None:
+    f64 = FORMATS["f64"]
+    sums = FloatArithmetic(f64, 52, "RNE", None, zero_sign="ieee", nan=0xFFF8 << 48)
+    root: Addend | FusedSum = Addend()
+    for k in range(4):
+        root = FusedSum((root, FusedSum((Product(k),), sums)), sums)
+    assert isinstance(root, FusedSum)
+    device = Plant(instruction(4, "f64", "f64", "f64", "f64"), DotModel(root))
+    findings = outcome(device)
+    assert_true(findings, device)
+    assert findings["result_rounding"].value == findings["add_result_rounding"].value == "RNE"
