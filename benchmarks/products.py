@@ -12,6 +12,7 @@ exact finding is false.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,25 @@ from product_judge import Judgement, parameters
 FIRST_REDUCTION = 20_000
 
 
+CAUSES = {
+    "no tree": r"in a sum of|large products|added to another|no whole number|border of two chains|sums of \d+ products, and",
+    "too many calls": r"not determined within",
+    "arithmetic": r"sparse dot products",
+    "scales": r"scaled elements|has the scales of",
+    "kept results": r"kept results contradict",
+    "fresh elements": r"fresh elements differ",
+    "regions": r"elements with other bits",
+    "dependence": r"an output depends on",
+    "first calls": r"give other bits than later ones|gives other bits than later ones",
+}
+"""Causes for which a plan is not confirmed, and regular expressions of the reasons."""
+
+
+def cause(judgement: Judgement) -> str:
+    """Return the reason in a word."""
+    return next((name for name, words in CAUSES.items() if re.search(words, judgement.reason)), "other")
+
+
 def judged(seed: int) -> Judgement:
     if seed < FIRST_REDUCTION:
         return product_judge.judged(replace(drawn_product(seed), seed=seed))
@@ -37,7 +57,7 @@ def judged(seed: int) -> Judgement:
 
 def failed(seed: int, verdict: Failure, reason: str) -> Judgement:
     plant = parameters(drawn_product(seed)) if seed < FIRST_REDUCTION else drawn_reduction(seed).parameters()
-    return Judgement(seed=seed, parameters=plant, verdict=verdict, reason=reason, cause=verdict)
+    return Judgement(seed=seed, parameters=plant, verdict=verdict, reason=reason)
 
 
 def told(judgement: Judgement) -> Iterator[str]:
@@ -46,7 +66,7 @@ def told(judgement: Judgement) -> Iterator[str]:
     if judgement.verdict == "wrong":
         yield f"{at}: wrong; {judgement.contradicted} of {judgement.fresh} fresh elements"
     elif judgement.verdict != "right":
-        yield f"{at}: {judgement.verdict} ({judgement.cause}); {judgement.reason}"
+        yield f"{at}: {judgement.verdict} ({cause(judgement)}); {judgement.reason}"
     if judgement.false_exact:
         yield f"{at}: {len(judgement.false_exact)} exact and false: {'; '.join(judgement.false_exact)}"
     if judgement.undetermined:
@@ -61,7 +81,7 @@ def table(judgements: list[Judgement]) -> Iterator[str]:
         count["exact and false"] += bool(judgement.false_exact)
         count["undetermined"] += bool(judgement.undetermined)
         if judgement.verdict == "not confirmed":
-            count[f"  {judgement.cause}"] += 1
+            count[f"  {cause(judgement)}"] += 1
     causes = sorted((name for name in count if name.startswith("  ")), key=lambda name: -count[name])
     failed = ["too late", "crashed", "exact and false", "undetermined"]
     rows = ["right", "wrong", "called unstable", "not confirmed", *causes, *failed]

@@ -51,7 +51,7 @@ OTHERS = {
 
 def test_a_product_found_as_planted_is_right() -> None:
     judgement = judged(PLAN, elements=1 << 10)
-    assert (judgement.verdict, judgement.cause, judgement.contradicted) == ("right", "", 0)
+    assert (judgement.verdict, judgement.contradicted) == ("right", 0)
     assert judgement.fresh == len(product_judge.WAYS) * PLAN.m * PLAN.n
     assert judgement.false_exact == []
 

@@ -1,25 +1,31 @@
-"""Falsification: the alternatives of a model, those that a device contradicts, and what the others mean for the findings."""
+"""Falsification: alternatives of a model, operands on which they differ, those that a device contradicts, and the others."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from inferred import CONVERTED, F16, FP8, KNOWN, S32, TWO_SUMS, found
+from hypothesis import strategies as st
+from inferred import CONVERTED, F16, FP8, KNOWN, S32, TWO_SUMS, found, separating
 from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import Alternative
 from accprobe.infer.characterise import Characterisation
-from accprobe.infer.falsification import Falsification, falsify, resolve_findings
+from accprobe.infer.distinguishing import Search
+from accprobe.infer.falsification import MANY, Falsification, falsify, resolve_findings
 from accprobe.infer.neighbours import alternatives
 from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
-from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
+from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
+from accprobe.model.tree import AlignmentRounding, Arithmetic, DotModel, FloatArithmetic, FusedSum, IntegerArithmetic, chain
+from accprobe.operands.directed import OF_ONE_SIGN, Target, directed
+from accprobe.operands.kinds import draw_every_kind
 from accprobe.operands.request import Request
 from accprobe.records.findings import Finding
 from accprobe.survey.row import settle
@@ -178,3 +184,95 @@ def test_integer_orders_that_are_the_same_function_are_not_tried() -> None:
     exact = [alternative for alternative in alternatives(model, found(model)) if alternative.field == "order"]
     assert exact
     assert all(next(alternative.model.root.nodes()).has_addend for alternative in exact)
+
+
+E5M2 = parse("mma.sync.m16n8k32.f16.e5m2.e5m2.f16")
+
+
+def changed(model: DotModel, **changes: object) -> DotModel:
+    """Return the model with fields of its aligned sums changed."""
+
+    def change(has: Arithmetic) -> Arithmetic:
+        aligned = isinstance(has, FloatArithmetic) and has.alignment_bits is not None
+        return replace(has, **changes) if aligned else has
+
+    return model.with_arithmetic(change)
+
+
+def model_of(inst: Instruction) -> DotModel:
+    return known_models("h100")[inst].model
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_random_operands_do_not_reach(seed: int) -> None:
+    """A product of a subnormal shows its exponent in f16 results only where it cancels, and a tiny product is left."""
+    model = model_of(E5M2)
+    alternative = changed(model, product_exponent="normalised operands")
+    usual = draw_every_kind(E5M2, np.random.default_rng(seed), 512)
+    np.testing.assert_array_equal(evaluate(model, E5M2, usual), evaluate(alternative, E5M2, usual))
+    results = separating(Search(E5M2, model, seed), alternative, ["product_exponent"], MANY)
+    assert results is not None
+    assert (results.d == evaluate(model, E5M2, results.operands)).all()
+    assert (results.d != evaluate(alternative, E5M2, results.operands)).all()
+
+
+def test_a_model_that_is_wrong_where_an_alternative_is_right_is_no_confirmed_one() -> None:
+    """The inferred model normalises operands, the device does not, and only separating operands show it."""
+    right = model_of(E5M2)
+    wrong = changed(right, product_exponent="normalised operands")
+    result = falsify(QueryLog(SimulatedDevice({E5M2: right}), E5M2), Characterisation(E5M2, {"order": Finding("")}, wrong))
+    assert result.contradictions.count >= len(result.contradictions.sample) > 0
+    for one in result.contradictions.sample:
+        request = one.exchange.request(E5M2)
+        answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
+        assert answers == [one.exchange.result(E5M2)[0], int(one.expected, 16)]
+        assert answers[0] != answers[1]
+
+
+FIELDS = [
+    {"alignment_bits": 24},
+    {"alignment_bits": 26},
+    *({"alignment_rounding": rule} for rule in get_args(AlignmentRounding)[1:]),
+    {"result_bits": 22},
+    {"result_rounding": "RNE"},
+    {"product_exponent": "normalised product"},
+    {"product_exponent": "normalised operands"},
+    {"zero_terms": "aligned"},
+    {"min_exponent": -130},
+    {"subnormal_results": "flushed"},
+    {"overflow": "largest"},
+]
+
+
+@pytest.mark.parametrize("changes", FIELDS, ids=str)
+def test_every_field_is_found_by_what_is_made_for_it(changes: dict[str, object]) -> None:
+    """Of bf16 products, which reach everything but another NaN: random operands have those."""
+    inst = parse("wgmma.m64n8k16.f32.bf16.bf16")
+    model = changed(model_of(inst), min_exponent=-129)
+    alternative = changed(model, **changes)
+    results = separating(Search(inst, model), alternative, list(changes))
+    assert results is not None
+    assert len(results)
+    assert (results.d == evaluate(model, inst, results.operands)).all()
+    assert (results.d != evaluate(alternative, inst, results.operands)).all()
+
+
+def test_the_same_function_has_no_such_operands() -> None:
+    """Products of e4m3 end nine bits above the cut: no exponent of theirs can show."""
+    inst = parse("mma.sync.m16n8k32.f32.e4m3.e4m3.f32")
+    model = model_of(inst)
+    assert separating(Search(inst, model), changed(model, product_exponent="unnormalised"), ["product_exponent"]) is None
+    assert separating(Search(inst, model), model, ["alignment_bits"]) is None
+
+
+@settings(max_examples=24, deadline=None)
+@given(float_models(), st.sampled_from(["anywhere", "products", "floor", "underflow", "overflow"]), st.integers(0, 99))
+def test_directed_operands_fit_any_instruction(planted: Plant, name: str, seed: int) -> None:
+    inst = planted.instruction
+    place = Target(name, tuple(range(len(list(planted.model.root.nodes())))), (-126,))
+    operands = directed(inst, planted.model, place, np.random.default_rng(seed), 50)
+    assert [x.dtype for x in operands.columns] == [inst.a.dtype, inst.b.dtype, inst.c.dtype]
+    assert operands.a.shape == operands.b.shape == (50, inst.k)
+    crowded = ((inst.a.values(operands.a) != 0) & (inst.b.values(operands.b) != 0)).sum(axis=1) > 9
+    assert crowded.sum() <= (50 // OF_ONE_SIGN[name] if name in OF_ONE_SIGN else 0)
+    assert len(evaluate(planted.model, inst, operands)) == 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -29,29 +28,15 @@ its additions. called unstable: although identical calls give the same bits. cra
 WAYS = ("normal", "wide", "same sign", "cancelling", "sparse")
 """Kinds of fresh operands."""
 
-CAUSES = {
-    "no tree": r"in a sum of|large products|added to another|no whole number|border of two chains|sums of \d+ products, and",
-    "too many calls": r"not determined within",
-    "arithmetic": r"sparse dot products",
-    "scales": r"scaled elements|has the scales of",
-    "kept results": r"kept results contradict",
-    "fresh elements": r"fresh elements differ",
-    "regions": r"elements with other bits",
-    "dependence": r"an output depends on",
-    "first calls": r"give other bits than later ones|gives other bits than later ones",
-}
-"""Causes for which a plan is not confirmed, and regular expressions of the reasons."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(judgements.Judgement):
     """The judgement of a matrix product; status, reason: of its main region.
 
-    cause: the reason in a word, of `CAUSES`. undetermined: undetermined findings of a confirmed row.
+    undetermined: undetermined findings of a confirmed row.
     """
 
     verdict: Verdict
-    cause: str = ""
     undetermined: list[str] = field(default_factory=list)
 
 
@@ -104,17 +89,12 @@ def judgement(
         verdict=verdict,
         status=found,
         reason=reason,
-        cause=cause(reason),
         seconds=round(seconds, 2),
         fresh=fresh,
         contradicted=contradicted,
         undetermined=[name for name, x in told.items() if x.bound == "undetermined"] if found == "confirmed" else [],
         false_exact=false,
     )
-
-
-def cause(reason: str) -> str:
-    return next((name for name, words in CAUSES.items() if re.search(words, reason)), "other" if reason else "")
 
 
 def contradictions(plan: Planted, model: ProductModel | None) -> tuple[int, int]:

@@ -23,6 +23,7 @@ OF_FEW_CODES = [name for name in OPCODES if parse(name) in HOPPER and parse(name
 
 @pytest.mark.parametrize("name", OF_FEW_CODES)
 def test_every_pair_of_codes_is_asked(name: str) -> None:
+    """Those with an infinity or a NaN alone."""
     inst = parse(name)
     asked = every_pair(inst, HOPPER[inst])
     assert asked is not None
@@ -31,13 +32,6 @@ def test_every_pair_of_codes_is_asked(name: str) -> None:
     assert not asked.c.any()
     assert len(asked) < 6100
     assert np.bincount(np.nonzero(pairs)[1], minlength=inst.k).min() > 900
-
-
-@pytest.mark.parametrize("name", OF_FEW_CODES)
-def test_pairs_with_an_infinity_or_a_nan_are_alone(name: str) -> None:
-    inst = parse(name)
-    asked = every_pair(inst, HOPPER[inst])
-    assert asked is not None
     if not inst.is_integer:
         special = (asked.a & 0x7F > inst.a.largest) | (asked.b & 0x7F > inst.b.largest)
         some = asked[special.any(axis=1)]
