@@ -1,8 +1,8 @@
 // Chains of fused sums with equal truncation. Operands are decoded once, in memory. Then, tile by tile, the largest exponents
 // of the next sum are found while a sum's products are added. So multiply-adds and comparisons keep both units busy.
 //
-// A block of K has SUMS sums of OF_SUM products each: the first adds C or the sum of the block before, the others add the sum before
-// them. With ADDED, each block's last sum is added to C, as float32, and its first one starts from zero.
+// A block of K has SUMS sums of OF_SUM products each. The first adds C or the sum of the block before, the others add the sum
+// before them. With ADDED, each block's last sum is added to C, as float32, and its first one starts from zero.
 //
 // evaluator_tile.cuh explains the truncation.
 

@@ -1,4 +1,4 @@
-// One mma.sync on a matrix product: a warp computes tiles of M rows, side by side; where it has four tiles at once, they are one below the other.
+// One mma.sync on a matrix product: a warp computes tiles of M rows, side by side. Four tiles at once are one below the other.
 #include "tile.cuh"
 #include "product.cuh"
 

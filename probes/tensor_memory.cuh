@@ -132,9 +132,9 @@ template <unsigned BITS, unsigned WORDS> __device__ Word shared_word(const Word*
 // Columns of metadata, as the selector 0 says; addresses are multiples of four columns.
 constexpr unsigned METADATA_COLUMNS = 4;
 
-// The word of a lane in a column of metadata. With eight groups a row, a lane has the codes of four groups of a row and of the row
-// eight below; the next four groups are eight lanes on. With sixteen groups, a lane has the codes of its row, eight a column.
-// Sources: PTX ISA, "Sparsity selector", the figures for M = 128 and 256; CUTLASS (tmem_e_frg); JAX
+// The word of a lane in a column of metadata. With eight groups a row, a lane has the codes of four groups of a row and of the
+// row eight below. The next four groups are eight lanes on. With sixteen groups, a lane has the codes of its row, eight a
+// column. Sources: PTX ISA, "Sparsity selector", the figures for M = 128 and 256; CUTLASS (tmem_e_frg); JAX
 // (format_tcgen05_sparse_metadata).
 template <class LineOf> __device__ unsigned metadata_word(const unsigned char* metadata, unsigned lane, unsigned column, LineOf line_of) {
     if (column >= GROUPS / 8) return 0;

@@ -113,8 +113,8 @@ __device__ unsigned cell_column(unsigned packed, unsigned lane, unsigned i) {
     return packed == 2 ? i : i / 4 * 4 + lane / 2 % 2 * 2 + i % 2;
 }
 #else
-// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64" … "mma.m16n8k256" and, for wgmma, "Register Fragments": one rule covers all
-// of them. A group of four lanes holds one row of A (one column of B), a lane every fourth word of it; the second of two
+// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64" … "mma.m16n8k256" and, for wgmma, "Register Fragments": one rule covers
+// all of them. A group of four lanes holds one row of A (one column of B), a lane every fourth word of it. The second of two
 // registers is eight rows below. A lane holds two neighbours in a row of C and D.
 constexpr unsigned TILES_OF_WARP = 1, ROWS_OF_LANE = M < 16 ? M / 8 : 2;
 

@@ -1,7 +1,7 @@
 """The accumulation that a name means, and its products for any K, promotion interval and split-K.
 
-A name is an instruction of a report or published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of a recorded report
-("QGMMA"), or a measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
+A name is an instruction of a report or published chip ("h200:wgmma.m64n8k32.f32.e4m3.e4m3"), an opcode of one ("QGMMA"), or a
+measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 """
 
 from __future__ import annotations

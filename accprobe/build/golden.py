@@ -66,8 +66,8 @@ class GoldenShape:
 
 
 def is_golden(inst: Instruction) -> bool:
-    """Return whether a kernel of chains exists: for `mma.sync` and `wgmma` with one register per result, and without scales,
-    b1, packed operands, or A in registers.
+    """Return whether a kernel of chains exists: for `mma.sync` and `wgmma` with one register per result, without scales, b1,
+    packed operands or A in registers.
     """
     plain = not (inst.scale or inst.bit_op or inst.a_registers or inst.quad_pairs)
     whole = inst.a.storage_bits == inst.held_bits and inst.d.storage_bits == inst.c.storage_bits == inst.register_bits

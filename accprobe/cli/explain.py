@@ -47,7 +47,7 @@ def explain_command(
 
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic: chains of
     known instructions, with and without promotion and split-K, and f64 references. The output also names regions with different
-    plans, and each k with a product that is missing, counted twice, or taken from the wrong row of B. Files are .npy, .pt or
+    plans, and each k with a product missing, counted twice, or taken from the wrong row of B. Files are .npy, .pt or
     .safetensors with one matrix each.
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).

@@ -100,7 +100,7 @@ _KNOWN: Mapping[str, tuple[tuple[str, SingleFunction], ...]] = {
     "sqrt": (("sqrt rounded once", np.sqrt),),
 }
 # Fresh 16-bit results that confirm a function. rsqrt.approx and the exact root differ in 1 of 36,000 rows of rms_norm (1,024
-# elements), measured on an H200.
+# elements) on an H200.
 ENOUGH_IN_16_BITS = 1 << 25
 
 

@@ -299,8 +299,8 @@ def _taken(lines: Bits, ks: slice | NDArray[np.intp]) -> Bits:
 def sum_as_f32(exact: Floats, addend: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return exact + addend, rounded once to float32.
 
-    The float64 sum rounds as the exact one, except if it is inexact and in the middle between two float32 numbers, or below
-    float32's normal range.
+    The float64 sum rounds as the exact one, except if it is inexact and halfway between two float32 numbers, or below float32's
+    normal range.
     """
     wide = addend.astype(np.float64)
     total = exact + wide

@@ -16,7 +16,7 @@ from accprobe.callables.opening import UserFunction, find_callable, public_funct
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.formats import FORMATS, Bits, Format, get
 
-# Words of one call: enough to keep a vector unit or a GPU busy; a few arrays of them fit in a cache or in memory.
+# Words of one call: enough to keep a vector unit or a GPU busy; a few arrays fit in a cache or in memory.
 WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 24}
 # Words of a 32-bit operand that a sampled run compares.
 SAMPLED_WORDS = 1 << 26

@@ -40,7 +40,7 @@ OVERFLOWING_PAIRS = 4
 # Maximum number of chains that are probed, chosen at random.
 MOST_CHAINS = 64
 # Dot products with y in a given chain. ACROSS of them have X and -X in different chains. -X lies in the chain that is added
-# later, whether partial sums are added from the first or from the last.
+# later, also if partial sums are added from the last.
 DOTS_OF_CHAIN, ACROSS = 32, 24
 
 # The k of each fused sum of some chains.
@@ -197,8 +197,8 @@ def tie_probes(spec: Spec, plan: ProductModel, chains: Chains, n: int, seed: int
     """Return n dot products near a tie of D, with all terms in the last fused sum of a chain.
 
     In a narrow D, nothing else shows the last bit of a sum that carried. The next sum truncates it when it aligns the running
-    sum. D rounds it off unless it decides a tie. The terms are X, two X or four X, in most dot products half a unit in the
-    last place of D, and y near the last bit of the sum.
+    sum. D rounds it off unless it decides a tie. The terms are X, two X or four X, mostly half a unit in the last place of D,
+    and y near the sum's last bit.
     """
     rng = np.random.default_rng(seed)
     low, high = product_exponents(spec)

@@ -1,7 +1,7 @@
 """PTX of the matrix instructions, as inline assembly of CUDA C++: a macro's parameters, then its text.
 
 The parameters are arrays of registers, or descriptors of matrices in shared memory. Below them, the instruction descriptor and
-the tensor memory of tcgen05, which have not run on hardware yet (PTX ISA, "TensorCore 5th Generation Family Instructions",
+the tensor memory of tcgen05, which have not run on hardware (PTX ISA, "TensorCore 5th Generation Family Instructions",
 "Instruction descriptor").
 """
 

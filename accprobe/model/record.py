@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # Operands that show a difference in a field: any; near the alignment floor; results near underflow or overflow; products with
-# an exponent other than the sum of their factors' exponents.
+# another exponent than their factors' sum.
 Place = Literal["anywhere", "floor", "underflow", "overflow", "products"]
 
 # Property of a result that the next sum reads, so that a field of that sum can explain it too.

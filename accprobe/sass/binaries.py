@@ -289,8 +289,8 @@ def _machine(data: mmap.mmap, start: int) -> int:
 
 
 def _elf_size(data: mmap.mmap, start: int) -> int:
-    """Return the size of an ELF file from its header: the end of the section headers and of all parts that they and the program
-    headers name.
+    """Return the size of an ELF file from its header: the end of the section headers and of all parts that either kind of
+    header names.
     """
     program, sections = _unpack("<QQ", data, start + 32)
     program_size, programs, section_size, count = _unpack("<HHHH", data, start + 54)

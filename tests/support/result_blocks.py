@@ -61,7 +61,7 @@ def drawn_reductions() -> str:
     lines, command = _drawn("20000-20199")
     text = (
         f"`{command}` draws {len(lines)} reductions by seed and computes them in numpy alone. They add the elements"
-        " from the first or from the last, in pairs, as butterflies, in lanes, in blocks or in cascades, or by Kahan's or"
+        " from the first or the last, in pairs, butterflies, lanes, blocks or cascades, or by Kahan's or"
         " Neumaier's sum."
         " Elements and partial sums have four types each. Some reductions are means, use atomics, drop or double an element,"
         " or add one row in another order."

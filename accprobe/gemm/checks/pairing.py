@@ -84,7 +84,7 @@ class OperandDraw:
 
 @dataclass(frozen=True)
 class _Source:
-    """The row of A that each row of D reads, the column of B that each column reads, and the k of B for each k of A."""
+    """The row of A for each row of D, the column of B for each column, and the k of B for each k of A."""
 
     row: Ints
     column: Ints

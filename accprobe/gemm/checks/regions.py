@@ -231,7 +231,7 @@ class SameRow:
 
 
 def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0, of: str = "m") -> list[SameRow]:
-    """Group values of M, called `of`, by the bits of their shared rows: with the same B and the same row of A at one place."""
+    """Group values of M, called `of`, by the bits of their shared rows: with one B and one row of A at one place."""
     rows: dict[int, list[bytes]] = {}
     changing = set()
     for m in ms:
