@@ -36,7 +36,7 @@ from accprobe.isa.instructions import Instruction
 from accprobe.model.product import ProductModel, chained
 from accprobe.records.functions import FunctionRow
 from accprobe.records.products import ProductRow
-from accprobe.report.names import EXAMPLE, named_claims, named_model, split_row
+from accprobe.report.names import EXAMPLE, NamedModel, named_claims, named_model, split_row
 
 # Products that an error lists.
 ROWS_LISTED = 4
@@ -59,7 +59,8 @@ def predict(
     like names one of these:
     - an instruction that `accprobe.report.names` resolves, such as "h200:wgmma.m64n8k32.f32.e4m3.e4m3" or "QGMMA". A
       UserWarning names the chosen instruction if the name matches several or only another n was measured.
-    - a product of a report, such as "products-h200:torch:mm". The shapes and types of a and b choose its row.
+    - a product of a report, such as "products-h200:torch:mm". The shapes and types of a and b choose its row;
+      if several rows fit, add words of one.
     - a recorded function, such as "functions-h200:ex2.approx.ftz.f32". a is the only operand; the result has its shape.
       Unsigned words give words.
     - a recorded reduction, such as "reductions-h200:torch:sum", along dimension `dim` of the matrix a. Its row is chosen by
@@ -115,13 +116,16 @@ def _refuse_given(like: str, kind: str, options: Mapping[str, Any], *without: st
 
 def _of_one_array(like: str, x: Any, options: Mapping[str, Any]) -> Any:
     if not split_row(like)[0]:
-        raise UnknownName(f"{like} names no report: for one array give REPORT:NAME; an instruction needs two, A and B")
+        one = "for a function or a reduction of one array, give REPORT:NAME"
+        raise UnknownName(f"B is missing: {like} names no report, and an instruction needs A and B; {one}")
     if rows := [row for row in named_claims(like, ProductRow) if row.is_reduction]:
         return _of_reduction(like, rows, x, options)
     functions = named_claims(like, FunctionRow)
     if len(functions) != 1:
         some = f"{len(functions)} functions, such as {'; '.join(row.title for row in functions[:ROWS_LISTED])}: name one"
-        raise UnknownName(f"{like} means {some if functions else 'no function: a product or an instruction needs A and B'}")
+        raise UnknownName(
+            f"{like} means {some if functions else 'no function: B is missing, which a product or an instruction needs'}"
+        )
     _refuse_given(like, "a function", options, *options)
     return _of_function(functions[0], x)
 
@@ -175,7 +179,7 @@ def _predict_cupy(like: str, a: Any, b: Any, c: Any, **options: Any) -> Any:
 
 
 def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None) -> Any:
-    inst, model, _, remark = named_model(like)
+    inst, model, _, remark = _fitting_model(like, a, b)
     _refuse_unchained(inst, promote_every)
     if remark:
         warnings.warn(remark, stacklevel=3)
@@ -189,6 +193,16 @@ def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None
     if start.shape != shape:
         raise AccprobeError(f"`c` has shape {list(start.shape)}; expected {list(shape)}")
     return library_of(a).operand("d", product(whole, of_a, np.ascontiguousarray(of_b.T), start), whole.result)
+
+
+def _fitting_model(like: str, a: Any, b: Any) -> NamedModel:
+    """Return the model that a name means, or, where the operands do not fit it, the one it means for their types."""
+    found = named_model(like)
+    named = [library_of(x).received(x) for x in (a, b)]
+    if not found.remark or (_has_type(a, found.inst.a) and _has_type(b, found.inst.b)):
+        return found
+    types = ["tf32" if each.fmt is FORMATS["f32"] else each.fmt.name for each in named if each and each.fmt]
+    return named_model(like, ":".join(dict.fromkeys(types)) if len(types) == 2 else "")
 
 
 def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:

@@ -20,6 +20,7 @@ from accprobe.errors import AccprobeError, UnknownName, nearest, unreadable
 from accprobe.evaluate.product import Singles
 from accprobe.isa.formats import Bits, Format
 from accprobe.operands.safetensors import Tensors, read_tensors
+from accprobe.report.words import so_many
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -108,7 +109,7 @@ def _values(name: str, array: NDArray[Any]) -> Singles:
 
 def _matrix(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.ndim != 2:
-        raise AccprobeError(f"{name} has {array.ndim} dimensions; expected 2")
+        raise AccprobeError(f"{name} has {so_many(array.ndim, 'dimension')}; expected 2")
     return array
 
 

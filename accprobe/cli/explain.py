@@ -29,8 +29,12 @@ EVERYTHING = 1 << 62
 @click.option("--b", "b", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Matrix B [K, N].")
 @click.argument("got", metavar="RESULT", type=click.Path(path_type=Path))
 @click.argument("other", metavar="[RESULT2]", type=click.Path(path_type=Path), required=False)
-@click.option("--dtype", metavar="FORMAT", help="Format of A and B if their files hold raw integers.")
-@click.option("--out", metavar="FORMAT", help="Format of the results if their files hold raw integers.")
+@click.option(
+    "--dtype", metavar="FORMAT", help="Format of A and B if their files hold raw integers, or are .npy files of bf16 or fp8."
+)
+@click.option(
+    "--out", metavar="FORMAT", help="Format of the results if their files hold raw integers, or are .npy files of bf16 or fp8."
+)
 @click.option("--all", "everything", is_flag=True, help="Compare every element of a large result, instead of a sample.")
 @output_options("json")
 def explain_command(
@@ -48,7 +52,7 @@ def explain_command(
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic: chains of
     known instructions, with and without promotion and split-K, and f64 references. The output also names regions with different
     plans, and each k with a product missing, counted twice, or taken from the wrong row of B. Files are .npy, .pt or
-    .safetensors with one matrix each.
+    .safetensors with one matrix each. numpy has no bf16 or fp8: for .npy files of these, give --dtype and --out.
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
 
@@ -164,7 +168,7 @@ def predict_command(
     With A [M, K] and B [K, N], MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a recorded product
     (products-h200:torch:mm). A alone needs a function (functions-h200:ex2.approx.ftz.f32), computed for each element, or a
     recorded reduction; torch:cross_entropy takes its targets as B. The shapes and types of the operands choose the row of the
-    report.
+    report; if several rows fit, add words of one, as in 'products-h200:torch:mm 512x512x512 bf16 -> bf16'.
 
     Files are .npy, .pt or .safetensors with one array each.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -44,6 +46,11 @@ def _serialized(finding: Finding) -> dict[str, Any]:
 
 
 SerializedFinding = Annotated[Finding, PlainSerializer(_serialized)]
+
+
+def split_title(title: str) -> list[str]:
+    """Return the words of a title in any form: without the commas after words and the x between formats; "a -> b" is one."""
+    return re.sub(r" x |,(?=\s|$)", " ", re.sub(r"\s*->\s*", "->", title)).split()
 
 
 class Alternatives(StrictRecord):
@@ -121,10 +128,15 @@ class Claim(StrictRecord):
         return self.status == "confirmed" or (self.status == "simulated" and not self.reason)
 
     def matches(self, globs: str) -> bool:
-        """Return whether "torch:* 16x8x* bf16" means the claim: a glob of the name, and globs of other words."""
-        first, *others = globs.split() or ["*"]
+        """Return whether "torch:* 16x8x* bf16" means the claim: a glob of the name, and globs of other words.
+
+        "bf16 -> f32" means two words in this order, one after the other.
+        """
+        first, *others = split_title(globs) or ["*"]
         name, *words = self.words
-        return fnmatchcase(name, first) and all(any(fnmatchcase(word, glob) for word in words) for glob in others)
+        pairs = [f"{one}->{after}" for one, after in pairwise(words)]
+        found = (any(fnmatchcase(each, glob) for each in (pairs if "->" in glob else words)) for glob in others)
+        return fnmatchcase(name, first) and all(found)
 
     def wrong(self) -> Iterator[str]:
         """Yield a sentence for each value that no claim of this kind may have."""

@@ -83,7 +83,8 @@ class Column:
     """A column of a table. header: may have two lines. cell: of a record, for `tabulate`.
 
     need: "always" columns are never left out; "context" ones are shown while the others fit, "detail" ones while no cell takes
-    a second line. least: the smallest width. whole: no cell is broken. number: aligned to the right.
+    a second line. least: the smallest width. whole: no cell is broken. number: aligned to the right. once: a terminal shows a
+    text of several lines as "as above" where the row above has it too.
     """
 
     header: str = ""
@@ -92,6 +93,7 @@ class Column:
     least: int = 0
     whole: bool = False
     number: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True)

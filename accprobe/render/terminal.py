@@ -195,6 +195,12 @@ def _rows(table: Grid, shown: Sequence[int], widths: Sequence[int], gap: int) ->
     others: list[Text] = []
     for at, row in enumerate(table.rows):
         cells = [_broken(_text(row[i]), wide, hang) for i, wide in zip(shown[1:], widths[1:], strict=True)]
+        if at:
+            above = [
+                column.once and text_of(table.rows[at - 1][i]) == text_of(row[i])
+                for i, column in zip(shown[1:], columns[1:], strict=True)
+            ]
+            cells = [[Text("as above")] if same and len(cell) > 1 else cell for cell, same in zip(cells, above, strict=True)]
         others += _beside(cells, columns[1:], widths[1:], gap)
         is_last, ends = at + 1 == len(table.rows), at in table.ends
         if is_last or ends or text_of(table.rows[at + 1][0]) != text_of(row[0]):

@@ -26,7 +26,7 @@ from accprobe.isa.instructions import Instruction, alike_but_n, architectures_wi
 from accprobe.model.published import CHIPS, SIM
 from accprobe.model.tree import DotModel
 from accprobe.operands.protocol import Device
-from accprobe.records.claims import Claim
+from accprobe.records.claims import Claim, split_title
 from accprobe.records.rows import Row
 from accprobe.report.published import published
 from accprobe.report.recorded import STANDARD_INPUT, no_report, recorded
@@ -108,8 +108,8 @@ def matching(known: Mapping[T, Sequence[str]], word: str) -> list[T]:
 
 def claims_meant(claims: Iterable[Named], word: str) -> list[Named]:
     """Return the claims that a word means: a title, globs of a name and of other words, or an opcode; all for ""."""
-    every = list(claims)
-    if found := [one for one in every if one.title == word] or [one for one in every if one.matches(word)]:
+    every, given = list(claims), split_title(word)
+    if found := [one for one in every if split_title(one.title) == given] or [one for one in every if one.matches(word)]:
         return found
     names = set(matching({one.name: one.opcodes for one in every}, word))
     return [one for one in every if one.name in names]
@@ -161,7 +161,7 @@ def _unknown_claim(claims: Iterable[AnyClaim], source: str, word: str) -> Unknow
     every = [one for one in claims if one.status != "skipped"] or list(claims)
     name = word.partition(" ")[0]
     nouns = " or ".join(dict.fromkeys(one.kind for one in every)) or "claim"
-    if alike := [" ".join(one.words) for one in every if name != word and one.matches(name)]:
+    if alike := [one.title for one in every if name != word and one.matches(name)]:
         meant = f"`accprobe show {source} '{name}'` lists all of that name; {nearest(word, alike)}"
     else:
         meant = suggest_names(name, {one.name: one.opcodes for one in every})

@@ -87,6 +87,15 @@ def test_options_without_effect_are_refused(like: str, option: str) -> None:
         accprobe.predict(like, x, **given)
 
 
+def test_the_types_of_the_operands_choose_the_instruction() -> None:
+    a, b = matrices(16, 8, 64, ml_dtypes.bfloat16)
+    with pytest.warns(UserWarning, match=r"HGMMA: using h200:wgmma.m64n8k16.f32.bf16.bf16"):
+        d = accprobe.predict("HGMMA", a, b)
+    np.testing.assert_array_equal(d, accprobe.predict("h200:wgmma.m64n8k16.f32.bf16.bf16", a, b))
+    with pytest.raises(AccprobeError, match="HGMMA has no operands of e4m3; it has f16, bf16, tf32"):
+        accprobe.predict("HGMMA", *matrices(16, 8, 64, E4M3))
+
+
 def test_the_command_writes_what_predict_returns(tmp_path: Path) -> None:
     a, b = matrices(16, 128, 4096, ml_dtypes.bfloat16)
     np.save(tmp_path / "a.npy", a)
@@ -112,7 +121,7 @@ def test_the_command_computes_a_function_of_each_element(tmp_path: Path) -> None
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.exp2(x), rtol=1e-6)
     refused = invoke("predict", "QGMMA", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy"))
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "an instruction needs two, A and B" in refused.stderr
+    assert "B is missing: QGMMA names no report" in refused.stderr
 
 
 def test_an_input_is_not_replaced_and_an_earlier_result_is_kept(tmp_path: Path) -> None:

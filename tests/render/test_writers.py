@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from accprobe.render.document import Code, Element, Heading, List, Paragraph, Phrase, Section, fact_grid, table
+from accprobe.render.document import Code, Column, Element, Heading, List, Paragraph, Phrase, Section, fact_grid, table
 from accprobe.render.html import html_page
 from accprobe.render.markdown import markdown_text
+from accprobe.render.terminal import screen_lines
 
 EVIL = "<script>a|b</script>`x`_*\n| c |\n# d"
 ALL: list[Element] = [
@@ -29,3 +30,10 @@ def test_nothing_of_a_text_is_markup() -> None:
     for block in text.split("\n\n"):
         if block.startswith("|"):
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1
+
+
+def test_a_long_text_of_neighbouring_rows_is_printed_once() -> None:
+    long = "a cause that takes several lines of its column"
+    rows = (("p", long), ("q", long), ("r", "short"), ("s", "short"), ("t", long))
+    text = "\n".join(line.plain for line in screen_lines([table(("row", Column("cause", once=True)), rows)], 32))
+    assert (text.count("a cause"), text.count("as above"), text.count("short")) == (2, 1, 2)

@@ -99,6 +99,10 @@ def test_products_of_another_run_replace_those_that_were_asked_the_same() -> Non
         ({}, "torch:mm 16x8x512", False),
         ({"options": {"fast": True}}, "*:mm fast=True", True),
         ({"scale": "row"}, "*:mm scale=row", True),
+        ({"scale": "row"}, "torch:mm 16x8x1024 e4m3 -> f32 scale=row", True),
+        ({"scale": "row"}, "torch:mm, e4m3->f32, scale=row", True),
+        ({}, "torch:mm f32 -> f32", False),
+        ({}, "torch:mm 16x8x1024 e4m3 x e4m3 -> f32", True),
     ],
 )
 def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -> None:

@@ -43,7 +43,7 @@ def origin_table(origins: Sequence[DifferenceOrigin]) -> Grid:
         Column("operation", least=14),
         Column("operands", need="detail"),
         Column("elements\nthat differ", need="context"),
-        Column("cause", least=28),
+        Column("cause", least=28, once=True),
         Column("verified", whole=True),
     )
     counts = Counter(map(_origin, origins))
