@@ -252,6 +252,8 @@ def _part_verdict(a: AnyClaim, b: AnyClaim, of_a: Part, of_b: Part, field: str, 
     if field == "order" and isinstance(a, Row) and isinstance(b, Row) and a.instruction.k != b.instruction.k:
         return None
     verdict = finding_verdict(one, other, field)
+    if verdict is None:
+        return None
     bounds: set[Bound] = {one.bound, other.bound}
     if field in PLAN_FINDINGS and a.holds and b.holds and bounds <= {"exact", "equivalent"} and _same_sums(of_a, of_b):
         return None
