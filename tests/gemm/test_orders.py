@@ -19,8 +19,10 @@ from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.checks.regions import FIRST, MOST
 from accprobe.gemm.findings import findings, status
+from accprobe.gemm.tree.slices import _run
 from accprobe.gemm.tree.structures import order_in_words
 from accprobe.isa.formats import FORMATS
+from accprobe.model.product import nested
 from accprobe.report.words import plan_words
 
 ELEMENTS = 1 << 10
@@ -51,6 +53,13 @@ def test_slices_of_chunks_are_distinguished_from_slices() -> None:
     assert status(outcome) == ("confirmed", "")
     assert outcome.main.plan is not None
     assert order_in_words(outcome.main.plan) == "3 slices of 96: chunks of 32, each a chain of [acc 16]"
+
+
+def test_only_parts_added_in_turn_and_in_increasing_order_are_a_run() -> None:
+    """Runs may be deeper than Python's limit of recursion."""
+    assert _run(nested("forward", 5000)) == list(range(5000))
+    assert _run((1, (0, 2))) is None
+    assert _run(((0, 1), (2, 3))) is None
 
 
 def test_noise_is_not_a_sum_in_any_order() -> None:
