@@ -59,7 +59,7 @@ def test_only_parts_added_in_turn_and_in_increasing_order_are_a_run() -> None:
     """Runs may be deeper than Python's limit of recursion."""
     assert _run(nested("forward", 5000)) == list(range(5000))
     assert _run((1, (0, 2))) is None
-    assert _run(((0, 1), (2, 3))) is None
+    assert _run(((0, 1), (2, 3), 4)) is None
 
 
 def test_noise_is_not_a_sum_in_any_order() -> None:
