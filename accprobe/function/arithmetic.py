@@ -7,42 +7,50 @@ cp.reduce.async.bulk".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
-from itertools import product
-from typing import Literal
+from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 
 from accprobe.build import compiler
 from accprobe.build.cache import Cubin
 from accprobe.build.probes import device_code
-from accprobe.function.units import STORAGE, GpuInstruction
+from accprobe.function.units import BLOCKS, STORAGE, THREADS, GpuInstruction, assembly, given, spelled_out
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ArithmeticOperation = Literal["add", "mul", "fma", "div", "min", "max"]
-Location = Literal["register", "global", "shared", "bulk"]
-THREADS, BLOCKS = 256, 2112
-
-# Expressions of inline assembly by register class: an operand from its bits, and the bits of a result.
-_READ = {"f": "__uint_as_float", "d": "__longlong_as_double", "h": "", "r": ""}
-_KINDS = {"f": "float", "d": "double", "h": "unsigned short", "r": "unsigned"}
-_BITS = {"f": "__float_as_uint(t)", "d": "__double_as_longlong(t)", "h": "t", "r": "t"}
 
 
 @dataclass(frozen=True)
 class ArithmeticUnit:
-    """One instruction of two or three operands of a format.
-
-    place: "register", or the memory that it adds to ("bulk": to global memory, by an asynchronous copy). lanes: numbers of an
-    operand, such as 2 of f16x2.
-    """
+    """One instruction of two or three operands of a format, known by its PTX name."""
 
     name: str
-    operation: ArithmeticOperation
-    fmt: Format
-    place: Location = "register"
-    lanes: int = 1
+
+    @cached_property
+    def operation(self) -> ArithmeticOperation:
+        return next(each for each in get_args(ArithmeticOperation) if each in self._words)
+
+    @cached_property
+    def place(self) -> str:
+        """Return "register", or the memory that it adds to ("bulk": to global memory, by an asynchronous copy)."""
+        return next((each for each in ("bulk", "shared", "global") if each in self._words), "register")
+
+    @cached_property
+    def fmt(self) -> Format:
+        return FORMATS[self._words[-1].partition("x")[0]]
+
+    @cached_property
+    def lanes(self) -> int:
+        """Return how many numbers an operand has: 2 of f16x2, 8 of v4.f16x2."""
+        packed, vector = self._words[-1].partition("x")[2], re.search(r"\.v(\d)", self.name)
+        return int(packed or 1) * int(vector[1] if vector else 1)
+
+    @property
+    def _words(self) -> list[str]:
+        return self.name.split(".")
 
     def exists_on(self, target: str) -> bool:
         return True  # of sm_90, the oldest target that is measured
@@ -50,8 +58,9 @@ class ArithmeticUnit:
     @property
     def source(self) -> str:
         """Return the complete CUDA C++ of its kernel."""
-        head = f"// {self.name}\nusing Word = {self._word()};\n"
-        return f"{head}#define {self._macro()}\n{device_code('arithmetic.cu')}"
+        count = self._registers[1]
+        word = STORAGE[self.lanes * self.fmt.storage_bits] if count == 1 else f"uint{count}"
+        return f"// {self.name}\nusing Word = {word};\n#define {self._macro()}\n{device_code('arithmetic.cu')}"
 
     @property
     def _registers(self) -> tuple[str, int]:
@@ -60,13 +69,8 @@ class ArithmeticUnit:
             return ("h", 1) if self.lanes == 1 else ("r", self.lanes // 2)
         return "d" if self.fmt.name == "f64" else "f", self.lanes
 
-    def _word(self) -> str:
-        count = self._registers[1]
-        return STORAGE[self.lanes * self.fmt.storage_bits] if count == 1 else f"uint{count}"
-
     def _macro(self) -> str:
         register, count = self._registers
-        read = _READ[register]
         if self.place == "bulk":
             operands = '"l"(p), "r"((unsigned)__cvta_generic_to_shared(x)), "r"(bytes)'
             return f'BULK(p, x, bytes) asm volatile("{self.name} [%0], [%1], %2;" :: {operands} : "memory")'
@@ -74,17 +78,14 @@ class ArithmeticUnit:
             pointer = '"l"(p)' if self.place == "global" else '"r"((unsigned)__cvta_generic_to_shared(p))'
             macro = "REDUCE" if self.place == "global" else "REDUCE_SHARED"
             parts = ["value"] if count == 1 else [f"(value).{name}" for name in "xyzw"[:count]]
-            operands = ", ".join(f'"{register}"({read}({part}))' for part in parts)
+            operands = ", ".join(given(register, part) for part in parts)
             values = ", ".join(f"%{i + 1}" for i in range(count))
             vector = values if count == 1 else f"{{{values}}}"
             return f'{macro}(p, value) asm volatile("{self.name} [%0], {vector};" :: {pointer}, {operands} : "memory")'
         names = "abc"[: operands_of(self.operation)]
-        operands = ", ".join(f'"{register}"({read}({name}))' for name in names)
         places = ", ".join(f"%{i + 1}" for i in range(len(names)))
-        return (
-            f'APPLY(y, a, b, c) {{ {_KINDS[register]} t; asm volatile("{self.name} %0, {places};" : "={register}"(t) :'
-            f" {operands}); y = {_BITS[register]}; }}"
-        )
+        operands = ", ".join(given(register, name) for name in names)
+        return f"APPLY(y, a, b, c) {assembly(f'{self.name} %0, {places};', register, operands)}"
 
     def compile(self, target: str) -> Cubin:
         """Return the cubin of its kernel. Raises ToolMissing, and AccprobeError if the target lacks the instruction."""
@@ -95,51 +96,15 @@ def operands_of(operation: ArithmeticOperation) -> int:
     return 3 if operation == "fma" else 2
 
 
-def _units() -> Iterator[ArithmeticUnit]:
-    f32, f16, bf16, f64 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"], FORMATS["f64"]
-    operations: tuple[ArithmeticOperation, ...] = ("add", "mul", "fma")
-    for operation, rounding, ftz in product(operations, ("rn", "rz", "rm", "rp"), ("", ".ftz")):
-        yield ArithmeticUnit(f"{operation}.{rounding}{ftz}.f32", operation, f32)
-    for operation in operations:
-        yield ArithmeticUnit(f"{operation}.rn.sat.f32", operation, f32)
-        yield ArithmeticUnit(f"{operation}.rn.f16", operation, f16)
-        yield ArithmeticUnit(f"{operation}.rn.ftz.f16", operation, f16)
-        yield ArithmeticUnit(f"{operation}.rn.bf16", operation, bf16)
-        for fmt in (f16, bf16):
-            yield ArithmeticUnit(f"{operation}.rn.{fmt}x2", operation, fmt, lanes=2)
-    yield ArithmeticUnit("fma.rn.relu.f16", "fma", f16)
-    yield ArithmeticUnit("fma.rn.relu.bf16", "fma", bf16)
-    yield from (ArithmeticUnit(f"{operation}.rn.f64", operation, f64) for operation in operations)
-    extremes: tuple[ArithmeticOperation, ...] = ("min", "max")
-    for operation in extremes:
-        yield from (ArithmeticUnit(f"{operation}{kind}.f32", operation, f32) for kind in ("", ".ftz", ".NaN"))
-        yield ArithmeticUnit(f"{operation}.f64", operation, f64)
-        for fmt, kind in product((f16, bf16), ("", ".NaN")):
-            yield ArithmeticUnit(f"{operation}{kind}.{fmt}x2", operation, fmt, lanes=2)
-    for rounding, ftz in product(("rn", "full", "approx"), ("", ".ftz")):
-        yield ArithmeticUnit(f"div.{rounding}{ftz}.f32", "div", f32)
-    yield from _additions_to_memory()
-
-
-def _additions_to_memory() -> Iterator[ArithmeticUnit]:
-    f32, f16, bf16, f64 = FORMATS["f32"], FORMATS["f16"], FORMATS["bf16"], FORMATS["f64"]
-    places: tuple[Location, ...] = ("global", "shared")
-    for place, fmt in product(places, (f32, f64)):
-        yield ArithmeticUnit(f"red.{place}.add.{fmt}", "add", fmt, place)
-    for count in (2, 4):
-        yield ArithmeticUnit(f"red.global.add.v{count}.f32", "add", f32, "global", count)
-    for fmt in (f16, bf16):
-        yield ArithmeticUnit(f"red.global.add.noftz.{fmt}", "add", fmt, "global")
-        yield ArithmeticUnit(f"red.global.add.noftz.{fmt}x2", "add", fmt, "global", 2)
-        yield ArithmeticUnit(f"red.shared.add.noftz.{fmt}x2", "add", fmt, "shared", 2)
-        for count in (2, 4):
-            yield ArithmeticUnit(f"red.global.add.noftz.v{count}.{fmt}x2", "add", fmt, "global", 2 * count)
-    for fmt in (f32, f64, f16, bf16):
-        noftz = ".noftz" if fmt.storage_bits == 16 else ""
-        yield ArithmeticUnit(f"cp.reduce.async.bulk.global.shared::cta.bulk_group.add{noftz}.{fmt}", "add", fmt, "bulk")
-
-
-ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(_units())
+_INSTRUCTIONS = (
+    *("{add,mul,fma}.{rn,rz,rm,rp}{,.ftz}.f32", "{add,mul,fma}.rn.sat.f32", "{add,mul,fma}.rn{,.ftz}.f16"),
+    *("{add,mul,fma}.rn.bf16", "{add,mul,fma}.rn.{f16,bf16}x2", "fma.rn.relu.{f16,bf16}", "{add,mul,fma}.rn.f64"),
+    *("{min,max}{,.ftz,.NaN}.f32", "{min,max}.f64", "{min,max}{,.NaN}.{f16,bf16}x2", "div.{rn,full,approx}{,.ftz}.f32"),
+    *("red.{global,shared}.add.{f32,f64}", "red.global.add.{v2,v4}.f32", "red.global.add.noftz.{f16,bf16}"),
+    *("red.{global,shared}.add.noftz.{f16,bf16}x2", "red.global.add.noftz.{v2,v4}.{f16,bf16}x2"),
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add{.f32,.f64,.noftz.f16,.noftz.bf16}",
+)
+ARITHMETIC_UNITS: tuple[ArithmeticUnit, ...] = tuple(map(ArithmeticUnit, spelled_out(_INSTRUCTIONS)))
 
 
 class GpuArithmetic(GpuInstruction):

@@ -18,7 +18,7 @@ from accprobe.function.quadratic import module_of
 from accprobe.function.records import function_words, model_of
 from accprobe.function.reference import FUNCTIONS, FormatConversion, single, values_of_words, words_of_singles
 from accprobe.function.rules import approximate_quotient
-from accprobe.function.units import SCALAR_UNITS, GpuUnit, ScalarUnit
+from accprobe.function.units import SCALAR_UNITS, SPECIAL_FUNCTIONS, GpuUnit, ScalarUnit
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.records.functions import FunctionRow, TableModelRecord
 from accprobe.report.recorded import recorded
@@ -84,9 +84,6 @@ CUDA_FUNCTIONS = {
 }
 """Functions of the CUDA C++ Programming Guide, "Mathematical Functions", by reference function."""
 
-_UNITS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", **{name: name for name in ("rsqrt", "sqrt", "sin", "cos", "tanh")}}
-"""Reference functions by unit."""
-
 
 def _rounded(operation: Callable[[Any, Any], Any]) -> Callable[[RoundedValues, Any], RoundedValues]:
     """Return the method of an operation with a result rounded to f32."""
@@ -127,7 +124,7 @@ class Library:
 
     def list_variants(self, name: str) -> Iterator[tuple[str, Callable[[Singles], Singles]]]:
         """Yield the ways to compute a reference function with functions that the library has, in words."""
-        for own in (name, *(unit for unit, function in _UNITS.items() if function == name != unit)):
+        for own in (name, *(unit for unit, function in SPECIAL_FUNCTIONS.items() if function == name != unit)):
             if own in self.names:
                 yield self.in_words.format(self.names[own]), self.functions[own]
         for text, way in COMPOSITIONS.get(name, {}).items():
@@ -168,7 +165,11 @@ def _libraries(name: str, device: str) -> Iterator[Library]:
     if device == "cpu":
         yield Library({each: each for each in FUNCTIONS}, FUNCTIONS, "numpy's {} in f32")
     for ftz in (".ftz", ""):
-        names = {unit: f"{unit}.approx{'' if unit == 'tanh' else ftz}" for unit in _UNITS if {unit, _UNITS[unit]} & needed}
+        names = {
+            unit: f"{unit}.approx{'' if unit == 'tanh' else ftz}"
+            for unit in SPECIAL_FUNCTIONS
+            if {unit, SPECIAL_FUNCTIONS[unit]} & needed
+        }
         words = {unit: _unit_words(f"{each}.f32", device) for unit, each in names.items()}
         functions: dict[str, Callable[..., Singles]] = {unit: _of_singles(each) for unit, each in words.items() if each}
         if recorded_row("rcp.approx.ftz.f32"):
@@ -220,7 +221,7 @@ def _full_quotient(x: Singles, y: Singles) -> Singles:
 
 def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypothesis]:
     """Yield recorded units of a function with an f32 operand and a truncated result."""
-    (direct,) = [unit for unit, function in _UNITS.items() if function == name] or [name]
+    (direct,) = [unit for unit, function in SPECIAL_FUNCTIONS.items() if function == name] or [name]
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
         if record := recorded_unit(unit):
             words = partial(model_of(record).words_of, operand=operand, result=result)

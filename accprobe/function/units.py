@@ -6,9 +6,12 @@ Instructions: cvt".
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal
 
 from accprobe.build import compiler
@@ -22,7 +25,14 @@ Kind = Literal["special function", "conversion", "CUDA function"]
 # Storage types of CUDA C++ by bits.
 STORAGE = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
 # Register class of inline assembly by format: bit patterns in integer registers, f32 in a float register.
-REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32": "r", "s16": "h", "s8": "r", "u8": "r"}
+REGISTERS = {"f32": "f", "f16": "h", "bf16": "h", "tf32": "r", "s32": "r", "u32": "r"}
+# By register class: the C++ type, and the functions from an operand's bits to that type and back.
+_TYPES = {
+    "f": ("float", "__uint_as_float", "__float_as_uint"),
+    "d": ("double", "__longlong_as_double", "__double_as_longlong"),
+    "h": ("unsigned short", "", ""),
+    "r": ("unsigned", "", ""),
+}
 # SASS that loads, stores, indexes and branches, whatever the function is.
 MOVES = frozenset(
     {"LDG", "STG", "LDC", "ULDC", "S2R", "S2UR", "CS2R", "MOV", "UMOV", "IMAD", "UIMAD", "IADD", "IADD3", "UIADD3"}
@@ -57,61 +67,51 @@ class ScalarUnit:
 
     def kernel(self, file: str) -> str:
         """Return the complete CUDA C++ of a kernel of `probes/` that applies it."""
-        return self._head + device_code(file)
-
-    @property
-    def _head(self) -> str:
-        head = f"using Operand = {STORAGE[self.operand.storage_bits]};\nusing Result = {STORAGE[self.result.storage_bits]};\n"
-        return f"// {self.name}\n{head}#define APPLY(y, x) {self._apply()}\n"
+        types = f"using Operand = {STORAGE[self.operand.storage_bits]};\nusing Result = {STORAGE[self.result.storage_bits]};\n"
+        return f"// {self.name}\n{types}#define APPLY(y, x) {self._apply()}\n{device_code(file)}"
 
     def _apply(self) -> str:
         """Return the statement that stores in y the result of x, through registers of the operand's and the result's class."""
         if self.kind == "CUDA function":
             return f"y = __float_as_uint({self.name}(__uint_as_float(x)))"
-        if _is_narrow(self.result) or ".rs" in self.name:
+        if self.result.storage_bits == 8 or ".rs" in self.name:
             return self._packed()
-        if _is_narrow(self.operand):
+        if self.operand.storage_bits == 8:
             text = f"{self.name} %0, %1;"
             if self.operand.name == "e2m1":  # two numbers are a byte, which no register class of inline assembly holds
                 text = f"{{ .reg .b8 t, u; mov.b16 {{t, u}}, %1; {self.name} %0, t; }}"
-            return f'{{ unsigned t; asm volatile("{text}" : "=r"(t) : "h"((unsigned short)(x))); y = t; }}'
-        to, of = REGISTERS[self.result.name], REGISTERS[self.operand.name]
-        kind = {"f": "float", "h": "unsigned short", "r": "unsigned"}[to]
-        value = "__float_as_uint(t)" if to == "f" else "t"
-        return f'{{ {kind} t; asm volatile("{self.name} %0, %1;" : "={to}"(t) : "{of}"({_read(self.operand)})); y = {value}; }}'
+            return assembly(text, "r", given("h", "(unsigned short)(x)"))
+        return assembly(f"{self.name} %0, %1;", REGISTERS[self.result.name], given(REGISTERS[self.operand.name], "x"))
 
     def _packed(self) -> str:
         """Return the statement of a conversion of several f32 numbers: x becomes the lowest one of the result."""
         four, result = "x4." in self.name, self.result
-        to = "h" if _is_narrow(result) and (not four or result.name == "e2m1") else "r"
-        given = ("{%1, %1, %1, %2}" if four else "%1, %2") + ", %3" * (".rs" in self.name)
-        text = f"{self.name} %0, {given};"
+        to = "h" if result.storage_bits == 8 and (not four or result.name == "e2m1") else "r"
+        operands = ("{%1, %1, %1, %2}" if four else "%1, %2") + ", %3" * (".rs" in self.name)
+        text = f"{self.name} %0, {operands};"
         if result.name == "e2m1" and not four:
-            text = f"{{ .reg .b8 t; {self.name} t, {given}; cvt.u16.u8 %0, t; }}"
+            text = f"{{ .reg .b8 t; {self.name} t, {operands}; cvt.u16.u8 %0, t; }}"
         bits = ', "r"(0)' * (".rs" in self.name)
-        mask = " & 15" * (result.name == "e2m1")
-        kind = {"h": "unsigned short", "r": "unsigned"}[to]
-        operands = f'"f"(0.0f), "f"({_read(self.operand)}){bits}'
-        return f'{{ {kind} t; asm volatile("{text}" : "={to}"(t) : {operands}); y = t{mask}; }}'
+        return assembly(text, to, f'"f"(0.0f), {given("f", "x")}{bits}', " & 15" * (result.name == "e2m1"))
 
     def compile(self, target: str) -> Cubin:
         """Return the cubin of its kernel. Raises ToolMissing, and AccprobeError if the target lacks the instruction."""
         return compiler.compile_source(self.source, target, self.name)
 
 
-def _is_narrow(fmt: Format) -> bool:
-    return fmt.storage_bits == 8 and not fmt.is_integer
+def given(register: str, bits: str) -> str:
+    """Return an operand of inline assembly from an expression of its bits. register: its class."""
+    return f'"{register}"({_TYPES[register][1]}({bits}))'
+
+
+def assembly(text: str, register: str, operands: str, mask: str = "") -> str:
+    """Return the statement that stores in y the bits of the result of inline assembly. register: the result's class."""
+    kind, _, bits = _TYPES[register]
+    return f'{{ {kind} t; asm volatile("{text}" : "={register}"(t) : {operands}); y = {bits}(t){mask}; }}'
 
 
 def _number(target: str) -> int:
     return int("".join(filter(str.isdigit, target)) or 0)
-
-
-def _read(fmt: Format) -> str:
-    """Return the expression of operand x in its register class."""
-    if fmt.name == "f32":
-        return "__uint_as_float(x)"
-    return "(int)(signed char)(x)" if fmt.name == "s8" else "x"
 
 
 def opcodes_of(cubin: Cubin) -> tuple[str, ...]:
@@ -121,64 +121,49 @@ def opcodes_of(cubin: Cubin) -> tuple[str, ...]:
     return tuple(name if count == 1 else f"{count}×{name}" for name, count in Counter(kept).items())
 
 
-def _special_functions() -> list[ScalarUnit]:
-    f32, halves = FORMATS["f32"], (FORMATS["f16"], FORMATS["bf16"])
-    named = {
-        "ex2": "exp2",
-        "lg2": "log2",
-        "rcp": "reciprocal",
-        "rsqrt": "rsqrt",
-        "sqrt": "sqrt",
-        "sin": "sin",
-        "cos": "cos",
-    }
-    units = [
-        ScalarUnit(f"{name}.approx{ftz}.f32", f32, f32, "special function", function)
-        for name, function in named.items()
-        for ftz in (".ftz", "")
-    ]
-    units.append(ScalarUnit("tanh.approx.f32", f32, f32, "special function", "tanh"))
-    for fmt in halves:
-        ftz = ".ftz" if fmt.name == "bf16" else ""
-        units.append(ScalarUnit(f"ex2.approx{ftz}.{fmt}", fmt, fmt, "special function", "exp2"))
-        units.append(ScalarUnit(f"tanh.approx.{fmt}", fmt, fmt, "special function", "tanh"))
-    units += [ScalarUnit(f"{name}.rn.f32", f32, f32, "special function", named[name]) for name in ("rcp", "sqrt")]
-    return units
+def spelled_out(patterns: Iterable[str]) -> Iterator[str]:
+    """Yield the names that patterns stand for: "cvt.{rn,rz}.f16.f32" for two."""
+    for pattern in patterns:
+        yield from map("".join, product(*(part.split(",") for part in re.split("[{}]", pattern))))
 
 
-def _conversions() -> list[ScalarUnit]:
-    f32, f16, bf16, tf32 = (FORMATS[name] for name in ("f32", "f16", "bf16", "tf32"))
-    units = []
-    for to in (f16, bf16):
-        units += [(f"cvt.{rounding}{relu}.{to}.f32", f32, to) for rounding in ("rn", "rz") for relu in ("", ".relu")]
-    units.append(("cvt.rna.tf32.f32", f32, tf32))
-    for to in (FORMATS["e4m3"], FORMATS["e5m2"]):
-        units += [(f"cvt.rn.satfinite{relu}.{to}x2.f32", f32, to) for relu in ("", ".relu")]
-        units.append((f"cvt.rn.f16x2.{to}x2", to, f16))
-    for rounding in ("rni", "rzi", "rmi", "rpi"):
-        units += [(f"cvt.{rounding}{ftz}.{to}.f32", f32, FORMATS[to]) for to in ("s32", "u32") for ftz in ("", ".ftz")]
-        units.append((f"cvt.{rounding}.s32.f16", f16, FORMATS["s32"]))
-    for rounding in ("rn", "rz", "rm", "rp"):
-        units += [(f"cvt.{rounding}.f32.{of}", FORMATS[of], f32) for of in ("s32", "u32")]
-    units += [("cvt.f32.f16", f16, f32), ("cvt.f32.bf16", bf16, f32), ("cvt.rn.f16.s32", FORMATS["s32"], f16)]
-    return [ScalarUnit(name, of, to, "conversion") for name, of, to in units]
+SPECIAL_FUNCTIONS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal"} | {
+    name: name for name in ("rsqrt", "sqrt", "sin", "cos", "tanh")
+}
+"""Reference functions by operation of the special function unit."""
+
+_SPECIAL_FUNCTIONS = (
+    *("{ex2,lg2,rcp,rsqrt,sqrt,sin,cos}.approx{.ftz,}.f32", "tanh.approx.f32", "{ex2,tanh}.approx.f16"),
+    *("ex2.approx.ftz.bf16", "tanh.approx.bf16", "{rcp,sqrt}.rn.f32"),
+)
+_CONVERSIONS = (
+    *("cvt.{rn,rz}{,.relu}.f16.f32", "cvt.{rn,rz}{,.relu}.bf16.f32", "cvt.rna.tf32.f32"),
+    *("cvt.rn.satfinite{,.relu}.{e4m3,e5m2}x2.f32", "cvt.rn.f16x2.{e4m3,e5m2}x2"),
+    *("cvt.{rni,rzi,rmi,rpi}{,.ftz}.{s32,u32}.f32", "cvt.{rni,rzi,rmi,rpi}.s32.f16"),
+    *("cvt.{rn,rz,rm,rp}.f32.{s32,u32}", "cvt.f32.{f16,bf16}", "cvt.rn.f16.s32"),
+)
+_CONVERSIONS_OF_BLACKWELL = (
+    *("cvt.rn.satfinite{,.relu}.{e2m1,e3m2,e2m3}x2.f32", "cvt.rn.f16x2.{e2m1,e3m2,e2m3}x2"),
+    *("cvt.{rz,rp}{,.satfinite}.ue8m0x2.f32", "cvt.rn.bf16x2.ue8m0x2"),
+    *("cvt.rs.{f16,bf16}x2.f32", "cvt.rs.satfinite.{e4m3,e5m2,e3m2,e2m3,e2m1}x4.f32"),
+)
 
 
-def _conversions_of_blackwell() -> list[ScalarUnit]:
-    f32, f16, bf16, scale = (FORMATS[name] for name in ("f32", "f16", "bf16", "ue8m0"))
-    units = []
-    for to in (FORMATS["e2m1"], FORMATS["e3m2"], FORMATS["e2m3"]):
-        units += [(f"cvt.rn.satfinite{relu}.{to}x2.f32", f32, to) for relu in ("", ".relu")]
-        units.append((f"cvt.rn.f16x2.{to}x2", to, f16))
-    units += [(f"cvt.{r}{limit}.ue8m0x2.f32", f32, scale) for r in ("rz", "rp") for limit in ("", ".satfinite")]
-    units.append(("cvt.rn.bf16x2.ue8m0x2", scale, bf16))
-    units += [(f"cvt.rs.{to}x2.f32", f32, to) for to in (f16, bf16)]
-    narrow = (FORMATS[name] for name in ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1"))
-    units += [(f"cvt.rs.satfinite.{to}x4.f32", f32, to) for to in narrow]
-    return [ScalarUnit(name, of, to, "conversion", since="sm_100a") for name, of, to in units]
+def _special_function(name: str) -> ScalarUnit:
+    operation, *_, fmt = name.split(".")
+    return ScalarUnit(name, FORMATS[fmt], FORMATS[fmt], "special function", SPECIAL_FUNCTIONS[operation])
 
 
-SCALAR_UNITS: tuple[ScalarUnit, ...] = (*_special_functions(), *_conversions(), *_conversions_of_blackwell())
+def _conversion(name: str, since: str = "") -> ScalarUnit:
+    result, operand = (FORMATS[re.sub("x[24]$", "", part)] for part in name.split(".")[-2:])
+    return ScalarUnit(name, operand, result, "conversion", since=since)
+
+
+SCALAR_UNITS: tuple[ScalarUnit, ...] = (
+    *map(_special_function, spelled_out(_SPECIAL_FUNCTIONS)),
+    *map(_conversion, spelled_out(_CONVERSIONS)),
+    *(_conversion(name, "sm_100a") for name in spelled_out(_CONVERSIONS_OF_BLACKWELL)),
+)
 """Scalar instructions to measure. Instructions of sm_100a never ran on hardware."""
 
 
