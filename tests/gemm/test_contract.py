@@ -226,6 +226,14 @@ def test_quantisation_by_other_schemes_is_named_without_a_plan() -> None:
     assert "A per 16 k and B per 16 k are quantised to e2m1, scale e4m3 below" in status(outcome)[1]
 
 
+def test_sums_that_are_nested_too_deeply_have_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nested_too_deeply(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("accprobe.gemm.characterise._PlanSearch.run", nested_too_deeply)
+    assert status(outcome_of(chain))[1].endswith("its sums are nested more deeply than accprobe can describe")
+
+
 def test_results_of_8_bits_have_no_plan() -> None:
     outcome = characterise(box(lambda a, b: chain(a, b).astype(float8_e4m3fn), 16, 16, 64, "bf16", "e4m3"), elements=1 << 10)
     assert outcome.main.plan is None

@@ -1,5 +1,7 @@
 """Sparse questions made of dense ones: which products are stored, and what stands where none is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sparse_semantics import group_of, kept, patterns_of
@@ -7,7 +9,7 @@ from sparse_semantics import group_of, kept, patterns_of
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.request import Request, joined
-from accprobe.operands.sparse import LAYOUTS, laid_out, layouts, own_layouts, stored_products
+from accprobe.operands.sparse import LAYOUTS, defined, laid_out, layouts, own_layouts, stored_products
 
 SPARSE = [inst for inst in catalog("sm_90a") if inst.sparse and inst.n == 8 and not inst.satfinite and not inst.a_registers]
 NAMES = [inst.name for inst in SPARSE]
@@ -23,6 +25,10 @@ def test_codes_and_places_are_those_of_the_ptx_isa(inst: Instruction) -> None:
         for code in patterns_of(inst):
             codes[0, group] = code
             assert inst.sparsity.stored(codes)[0].tolist() == kept(inst, codes)[0].tolist()
+    last = np.repeat(codes, 16, axis=0)
+    last[:, -1] = range(16)
+    asked = replace(Request.zeros(inst, 16), metadata=last)
+    assert np.flatnonzero(defined(inst, asked)).tolist() == sorted(patterns_of(inst))
 
 
 @pytest.mark.parametrize("inst", SPARSE, ids=NAMES)

@@ -142,6 +142,7 @@ FOUND: dict[str, tuple[tuple[str, ...], list[tuple[str, int]]]] = {
     "a register that is loaded anew": ((FIRST, NEXT, "LDS.128 R24, [R2]", NEXT, "EXIT"), [("whole", 2), ("whole", 1)]),
     "a copy without a source": ((FIRST, "@P0 SEL R24", "EXIT"), [("whole", 1)]),
     "integers": (("IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4", "EXIT"), []),
+    "integers in between": ((FIRST, NEXT, "IMMA.16816.S8.S8 R24, R4, R8, R24", NEXT, "EXIT"), [("whole", 2), ("whole", 1)]),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from accprobe.errors import AccprobeError
-from accprobe.trace import ProgramRun, compare_folders, functions, record, run_both
+from accprobe.trace import ProgramRun, causes, compare_folders, functions, record, run_both
 from accprobe.trace.compare import TraceComparison
 from accprobe.trace.replay import RecordedCall, copy_operand
 from accprobe.trace.summary import trace_headline
@@ -253,6 +254,19 @@ def test_one_flipped_bit_is_not_explained(tmp_path: Path) -> None:
     assert "bit 7" in origin.cause.text
     (origin,) = of_folders(tmp_path, program(same), program(flipped)).origins
     assert origin.cause.text.endswith("; for the cause, record both sides again with --save 'last'")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, RecursionError])
+def test_an_error_is_the_reason_why_a_cause_is_unknown_unless_it_is_a_defect(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("too little\nmemory")
+
+    monkeypatch.setattr(causes, "_cause", fails)
+    with pytest.raises(RecursionError) if error is RecursionError else nullcontext():
+        (origin,) = differences(same, flipped).origins
+        assert (origin.cause.kind, origin.cause.text) == ("unknown", "not explained: too little memory")
 
 
 def test_an_operation_that_differs_from_itself_is_unstable() -> None:
