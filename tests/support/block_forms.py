@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,11 +27,6 @@ def tabled(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def filled(text: str) -> str:
     """Return a paragraph, or an item of a list with hanging indent, as lines of at most 128 characters."""
     return textwrap.fill(text, 128, break_on_hyphens=False, subsequent_indent="  " * text.startswith("- ")) + "\n"
-
-
-def paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a help text, each on one line."""
-    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
 
 
 def printed(*arguments: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 A block ends with `<!-- end -->` and begins with one of these lines; `tests/docs` checks that writing changes nothing.
 
-- `<!-- NAME: from SOURCE -->`: the public function NAME of the modules below returns its text.
+- `<!-- NAME: from SOURCE -->` or `<!-- NAME: ARGUMENT -->`: the public function NAME of `blocks` returns its text.
 - `<!-- output: COMMAND -->`: what the command prints. `; paragraphs REGEX` or `; lines REGEX` keeps those that match.
 - `<!-- numbers: FILE, … -->`: text written by hand, whose percentages, seconds and large numbers are in these recorded results.
 """
@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-import printed_blocks
-import report_blocks
-import result_blocks
+import blocks
 from benchmark import recorded
 from block_forms import ROOT, fenced, printed
 
@@ -28,11 +26,9 @@ PERCENTAGE, LARGE = r"[\d.]+(?= ?%)", r"\b\d{1,3}(?:,\d{3})+\b|\b\d[\d.]*e[+-]\d
 
 BLOCKS = {
     name: function
-    for module in (printed_blocks, report_blocks, result_blocks)
-    for name, function in vars(module).items()
-    if not name.startswith("_") and getattr(function, "__module__", "") == module.__name__
+    for name, function in vars(blocks).items()
+    if not name.startswith("_") and getattr(function, "__module__", "") == blocks.__name__
 }
-"""Functions without arguments: every public one of these modules."""
 
 
 def written(text: str) -> str:
@@ -47,7 +43,7 @@ def _body(match: re.Match[str]) -> str:
         case "numbers":
             return match[4]
         case name:
-            return BLOCKS[name]()
+            return BLOCKS[name](*[] if match[3].startswith("from ") else [match[3]])
 
 
 def _output(source: str) -> str:
