@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from accprobe.errors import UnknownName
 from accprobe.isa import architectures, opcodes
-from accprobe.isa.formats import FORMATS, Format
+from accprobe.isa.formats import FORMATS
+from accprobe.isa.instructions import Instruction
 from accprobe.isa.opcodes import Kind
 from accprobe.model import published
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.records.findings import Findings, findings_of
 from accprobe.records.rows import Row
 from accprobe.report.published import recorded_of
+from accprobe.report.words import register
 
 
 @dataclass(frozen=True)
 class Accumulator:
     """Precision of a running sum. bits: its fraction bits, None for integers. bound: "exact" or "at_least".
 
-    format: of the result. alignment_bits: F, None for exact sums. wider: the accumulator with a wider result format, if the
-    opcode's name does not show the format (fifth generation). source: "measured on an NVIDIA H100 and an NVIDIA H200 (reports
-    h100, h200)", or the publication.
+    format: of the result. alignment_bits: F, None for exact sums. source: "measured on an NVIDIA H100 (report h100)", or the
+    publication. sizes: every n that was measured. wider: the accumulator with a wider result format, if the opcode's name does
+    not show the format (fifth generation).
     """
 
     bits: int | None
@@ -29,6 +32,7 @@ class Accumulator:
     format: str
     alignment_bits: int | None
     source: str
+    sizes: frozenset[int] = frozenset()
     wider: Accumulator | None = None
 
     @property
@@ -36,10 +40,9 @@ class Accumulator:
         """Return "13 (e8m13)", "≥13 (e8m13)", "s32, exact" or "23 (f32) or 10 (f16)"."""
         if self.bits is None:
             return f"{self.format}, exact"
-        d = FORMATS[self.format]
-        register = d.name if self.bits == d.mantissa_bits else f"e{d.exponent_bits}m{self.bits}"
         either = f"{self.wider.text} or " if self.wider else ""
-        return f"{either}{'≥' if self.bound == 'at_least' else ''}{self.bits} ({register})"
+        bound = "≥" if self.bound == "at_least" else ""
+        return f"{either}{bound}{self.bits} ({register(FORMATS[self.format], self.bits)})"
 
 
 _EXACT = "integers are added exactly, modulo 2^32"
@@ -57,79 +60,55 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
         name = architectures.get(architecture).name
     except UnknownName:
         return None
-    if measured := _measured(name).get(matrix.kind):
-        known, sizes = measured
-        return replace(known, source=known.source + _describe_other_sizes(matrix.n, sizes))
-    return _published(name).get(matrix.kind)
+    known = _measured(name).get(matrix.kind) or _published(name).get(matrix.kind)
+    if known is None or not known.sizes or not matrix.n or matrix.n in known.sizes:
+        return known
+    sizes = " and ".join(map(str, sorted(known.sizes)))
+    return replace(known, source=f"{known.source}, at n = {sizes}, not at {matrix.n}")
 
 
 @cache
-def _measured(architecture: str) -> dict[Kind, tuple[Accumulator, set[int]]]:
-    """Return accumulators from recorded reports of GPUs of this architecture, and every n that was measured.
-
-    Rows count if the expected unit ran. If several rows are of one kind, the one with the fewest bits counts.
-    """
-    found: dict[Kind, Accumulator] = {}
-    sources: dict[Kind, dict[str, str]] = {}
-    sizes: dict[Kind, set[int]] = {}
-    for name, report in recorded_of(architectures.get(architecture).target).items():
+def _measured(architecture: str) -> dict[Kind, Accumulator]:
+    """Return accumulators from recorded reports of GPUs of this architecture. Rows count if the expected unit ran."""
+    reports = recorded_of(architectures.get(architecture).target)
+    rows: dict[Kind, list[tuple[str, Row]]] = {}
+    for name, report in reports.items():
         for row in report.measured:
-            if known := _read_accumulator(row):
-                kind = opcodes.parse(row.opcodes[0]).kind
-                _keep_fewest(found, kind, known)
-                sources.setdefault(kind, {})[name] = f"{published.article(report.device.name)} {report.device.name}"
-                sizes.setdefault(kind, set()).add(row.instruction.n)
-    return {kind: (replace(known, source=_measured_on(sources[kind])), sizes[kind]) for kind, known in found.items()}
-
-
-def _measured_on(devices: dict[str, str]) -> str:
-    """Return the source in words: "measured on an NVIDIA H100 and an NVIDIA H200 (reports h100, h200)"."""
-    return f"measured on {' and '.join(devices.values())} (report{'s' * (len(devices) > 1)} {', '.join(devices)})"
-
-
-def _describe_other_sizes(n: int, measured: set[int]) -> str:
-    """Return ", at n = 64 and 256, not at 8"; "" if n was measured, or the opcode has none."""
-    known = " and ".join(map(str, sorted(measured)))
-    return f", at n = {known}, not at {n}" if n and n not in measured else ""
-
-
-def _read_accumulator(row: Row) -> Accumulator | None:
-    """Return the accumulator of a row, without its source."""
-    inst, bits, f = row.instruction, row.findings.get("effective_bits"), row.findings.get("alignment_bits")
-    native = [opcodes.relation(inst, opcode) == "native" for opcode in row.opcodes]
-    if row.status != "confirmed" or native != [True] or bits is None or not isinstance(bits.value, int):
-        return None
-    bound = "exact" if bits.bound == "exact" else "at_least"
-    alignment = f.value if f is not None and isinstance(f.value, int) else None
-    return Accumulator(bits.value, bound, inst.d.name, alignment, "")
+            native = [opcodes.relation(row.instruction, opcode) == "native" for opcode in row.opcodes]
+            if row.status == "confirmed" and native == [True]:
+                rows.setdefault(opcodes.parse(row.opcodes[0]).kind, []).append((name, row))
+    found: dict[Kind, Accumulator] = {}
+    for kind, named in rows.items():
+        devices = {name: f"{published.article(reports[name].device.name)} {reports[name].device.name}" for name, _ in named}
+        source = f"measured on {' and '.join(devices.values())} (report{'s' * (len(devices) > 1)} {', '.join(devices)})"
+        if known := [each for _, row in named if (each := _read_findings(row.instruction, row.findings, source))]:
+            found[kind] = replace(_narrowest(known), sizes=frozenset(row.instruction.n for _, row in named))
+    return found
 
 
 @cache
 def _published(architecture: str) -> dict[Kind, Accumulator]:
-    found: dict[Kind, Accumulator] = {}
-    for name, chip in published.CHIPS.items():
-        if architectures.get(chip.architecture).name != architecture:
-            continue
-        for inst, known in published.known_models(name).items():
-            native = {opcodes.relation(inst, opcode) for opcode in known.lowering.matrix} == {"native"}
-            if native and not inst.is_integer:
-                source = known.source.removesuffix(f"; {published.MEASURED}")
-                _keep_fewest(found, opcodes.kind_of(inst), _of_model(known.model, inst.d, source))
-    return found
+    """Return accumulators of the published models of chips of this architecture."""
+    found: dict[Kind, list[Accumulator]] = {}
+    for name in (name for name, chip in published.CHIPS.items() if architectures.get(chip.architecture).name == architecture):
+        for inst, model in published.known_models(name).items():
+            source = f"published: {model.source.removesuffix(f'; {published.MEASURED}')}"
+            known = _read_findings(inst, findings_of(inst, model.model), source)
+            if known and {opcodes.relation(inst, opcode) for opcode in model.lowering.matrix} == {"native"}:
+                found.setdefault(opcodes.kind_of(inst), []).append(known)
+    return {kind: _narrowest(known) for kind, known in found.items()}
 
 
-def _of_model(model: DotModel, d: Format, source: str) -> Accumulator:
-    """Return the accumulator of the model's sum with the fewest bits."""
-    sums = [node.arithmetic for node in model.root.nodes() if isinstance(node.arithmetic, FloatArithmetic)]
-    alignment = min((a.alignment_bits for a in sums if a.alignment_bits is not None), default=None)
-    bits = min(a.result_bits for a in sums)
-    return Accumulator(min(bits, alignment or bits), "exact", d.name, alignment, f"published: {source}")
+def _read_findings(inst: Instruction, findings: Findings, source: str) -> Accumulator | None:
+    """Return the accumulator that findings describe; None of integers, or where its bits are not known."""
+    bits, f = findings.get("effective_bits"), findings.get("alignment_bits")
+    if bits is None or not isinstance(bits.value, int):
+        return None
+    alignment = f.value if f is not None and isinstance(f.value, int) else None
+    return Accumulator(bits.value, "exact" if bits.bound == "exact" else "at_least", inst.d.name, alignment, source)
 
 
-def _keep_fewest(found: dict[Kind, Accumulator], kind: Kind, known: Accumulator) -> None:
-    other = found.get(kind)
-    if other is None or other == known:
-        found[kind] = known
-        return
-    fewest, most = sorted((other, known), key=lambda a: a.bits or 0)
-    found[kind] = replace(fewest, wider=replace(most, wider=None)) if fewest.format != most.format else fewest
+def _narrowest(known: Sequence[Accumulator]) -> Accumulator:
+    """Return the accumulator with the fewest bits, and one of another result format as the wider one."""
+    fewest = min(known, key=lambda each: each.bits or 0)
+    return replace(fewest, wider=next((each for each in known if each.format != fewest.format), None))
