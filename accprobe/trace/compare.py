@@ -213,70 +213,52 @@ def _numbered(keys: Keys) -> Keys:
 
 
 class _Run:
-    """One trace as a graph. known: hashes of its values and of their parts; tainted: operations that differ already."""
+    """One trace as a graph. known: hashes of its values and of their parts. states: of its operations, as far as compared.
 
-    def __init__(self, trace: RecordedTrace) -> None:
-        self.operations = trace.operations
+    mixing: operations with rows in another order, and their module.
+    """
+
+    def __init__(self, trace: RecordedTrace, states: dict[int, OperationState]) -> None:
+        self.operations, self.states = trace.operations, states
+        self.mixing: dict[int, str] = {}
         self.producer: dict[int, int] = {}
         self.known: set[str] = set()
-        self.tainted: set[int] = set()
         for operation in trace.operations:
             for value in operation.outputs:
                 self.producer.setdefault(value.id, operation.number)
             for value in (*operation.inputs, *operation.outputs):
                 self.known |= value.hashes
 
+    def differs(self, number: int) -> bool:
+        """Return whether an operation is known to have other results than in the other run."""
+        state = self.states.get(number)
+        return state in ("origin", "consequence") or (state == "unmapped" and number not in self.mixing)
 
-@dataclass(frozen=True)
-class _Source:
-    """Where a value comes from: the operations back to values that the other run has too.
-
-    tainted: one of them differs already; unknown: a value has no operation, and the other run does not have it.
-    """
-
-    numbers: tuple[int, ...]
-    tainted: bool
-    unknown: bool
+    def mark_alone(self) -> None:
+        """Give operations without a counterpart their state: consequences if they follow from an origin."""
+        for operation in self.operations:
+            if operation.number not in self.states:
+                producers = [self.producer.get(x.id, operation.number) for x in operation.inputs]
+                follows = any(self.states.get(number) in ("origin", "consequence") for number in producers)
+                self.states[operation.number] = "consequence" if follows else "only one"
 
 
 class _Comparing:
     def __init__(self, found: TraceComparison) -> None:
         self._found = found
-        self._runs = _Run(found.traces[0]), _Run(found.traces[1])
-        self._mixing: dict[int, str] = {}
-        """Operations of the first run with rows in another order, and their module."""
+        self._runs = _Run(found.traces[0], found.states[0]), _Run(found.traces[1], found.states[1])
         self._inputs: set[tuple[int, int]] = set()
         """Values of both runs that differ and that no recorded operation computed."""
         self._sharded = any(each.kind == "shard" for each in found.mapping or ())
 
     def compared(self) -> TraceComparison:
-        found = self._found
-        a, b = (trace.operations for trace in found.traces)
-        found.pairs = align(a, b)
-        for i, j in found.pairs:
-            state = self._state(a[i], b[j])
-            found.states[0][i] = found.states[1][j] = state
-            if state in ("origin", "consequence", "unmapped") and i not in self._mixing:
-                self._runs[0].tainted.add(i)
-                self._runs[1].tainted.add(j)
-        for states, side in zip(found.states, (a, b), strict=True):
-            for operation in side:
-                states.setdefault(operation.number, "only one")
-        self._mark_blocks()
-        return found
-
-    def _mark_blocks(self) -> None:
-        """Operations of origins get their state; those only one run has are consequences where they follow from one."""
-        for origin in self._found.origins:
-            for states, side in zip(self._found.states, (origin.left, origin.right), strict=True):
-                states.update((operation.number, "origin") for operation in side)
-        for states, run in zip(self._found.states, self._runs, strict=True):
-            bad = {number for number, state in states.items() if state in ("origin", "consequence")}
-            for operation in run.operations:
-                follows = any(run.producer.get(x.id, operation.number) in bad for x in operation.inputs)
-                if states[operation.number] == "only one" and follows:
-                    states[operation.number] = "consequence"
-                    bad.add(operation.number)
+        a, b = self._runs
+        self._found.pairs = align(a.operations, b.operations)
+        for i, j in self._found.pairs:
+            a.states[i] = b.states[j] = self._state(a.operations[i], b.operations[j])
+        for run in self._runs:
+            run.mark_alone()
+        return self._found
 
     def _state(self, x: TracedOperation, y: TracedOperation) -> OperationState:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
@@ -306,13 +288,14 @@ class _Comparing:
         """
         if self._found.mapping is None or self._sharded:
             return False
-        numbers = (self._runs[0].producer.get(value.id, -1) for value in x.inputs)
-        scope = next((self._mixing[number] for number in numbers if number in self._mixing), None)
+        run, other = self._runs
+        numbers = (run.producer.get(value.id, -1) for value in x.inputs)
+        scope = next((run.mixing[number] for number in numbers if number in run.mixing), None)
         if scope is None and x.packet in MIXING and any(map(_reshaped, x.inputs, y.inputs)):
             scope = x.module
         if scope is None or not x.module.startswith(scope):
             return False
-        self._mixing[x.number] = scope
+        run.mixing[x.number] = other.mixing[y.number] = scope
         return True
 
     def _of_equal_inputs(self, x: TracedOperation, y: TracedOperation) -> OperationState:
@@ -335,47 +318,50 @@ class _Comparing:
         """
         if not (p.hash and q.hash):
             return "unmapped"
-        left, right = (self._source(*which) for which in ((p, 0), (q, 1)))
-        if left.tainted or right.tainted or (p.id, q.id) in self._inputs:
+        left, right = _block(p, *self._runs), _block(q, *reversed(self._runs))
+        if left is None or right is None or (p.id, q.id) in self._inputs:
             return "consequence"
-        unrecorded = "A" * left.unknown + "B" * right.unknown
-        is_input = not left.numbers and not right.numbers
+        (of_a, is_unknown_a), (of_b, is_unknown_b) = left, right
+        unrecorded = "A" * is_unknown_a + "B" * is_unknown_b
+        is_input = not of_a and not of_b
         # Dumps of other tools lack casts and views. Operations such as aten.zero_ overwrite memory of any content.
         if is_input and (not unrecorded or self._found.traces[0].source or equal_after):
             return "unmapped" if unrecorded else "deferred"
         if not comparable(p, q, self._found.mapping):  # without a mapping, the operations do not correspond
             return "deferred" if self._found.mapping is None else "unmapped"
-        if unrecorded == "AB" and left.numbers and right.numbers:
+        if unrecorded == "AB" and of_a and of_b:
             return "unmapped"
         if is_input:
             self._inputs.add((p.id, q.id))
-        sides = [tuple(run.operations[i] for i in x.numbers) for run, x in zip(self._runs, (left, right), strict=True)]
-        self._found.origins.append(DifferenceOrigin(sides[0], sides[1], (p, q), readers, unrecorded))
-        self._runs[0].tainted.update(left.numbers)
-        self._runs[1].tainted.update(right.numbers)
+        self._found.origins.append(DifferenceOrigin(of_a, of_b, (p, q), readers, unrecorded))
+        for run, block in zip(self._runs, (of_a, of_b), strict=True):
+            run.states.update((operation.number, "origin") for operation in block)
         return "consequence"
 
-    def _source(self, value: TensorValue, which: int) -> _Source:
-        """Follow a value back to values with hashes that the other run has."""
-        run, other = self._runs[which], self._runs[1 - which]
-        found: set[int] = set()
-        waiting, unknown = [value], False
-        while waiting:
-            each = waiting.pop()
-            if other.known & each.hashes:
-                continue
-            number = run.producer.get(each.id)
-            if number is None:
-                unknown = True
-                continue
-            if number in run.tainted:
-                return _Source((), True, False)
-            operation = run.operations[number]
-            if number in found or any(other.known & x.hashes for x in operation.outputs if x.id == each.id):
-                continue
-            found.add(number)
-            waiting += [x for x in operation.inputs if x.id != each.id]
-        return _Source(tuple(sorted(found)), False, unknown)
+
+def _block(value: TensorValue, run: _Run, other: _Run) -> tuple[tuple[TracedOperation, ...], bool] | None:
+    """Return the operations that compute a value from values that the other run has too; None if one of them differs already.
+
+    The second result is whether a value has no operation, and the other run does not have it.
+    """
+    found: set[int] = set()
+    waiting, is_unknown = [value], False
+    while waiting:
+        each = waiting.pop()
+        if other.known & each.hashes:
+            continue
+        number = run.producer.get(each.id)
+        if number is None:
+            is_unknown = True
+            continue
+        if run.differs(number):
+            return None
+        operation = run.operations[number]
+        if number in found or any(other.known & x.hashes for x in operation.outputs if x.id == each.id):
+            continue
+        found.add(number)
+        waiting += [x for x in operation.inputs if x.id != each.id]
+    return tuple(run.operations[number] for number in sorted(found)), is_unknown
 
 
 def _reshaped(x: TensorValue, y: TensorValue) -> bool:
