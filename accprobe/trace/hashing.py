@@ -175,7 +175,13 @@ class HashQueue:
         """Return the hashes on the GPU of a tensor; None where torch has to compute them."""
         device = tensor.get_device()
         if device not in self._gpus:
-            self._gpus[device] = _new_hashes(tensor.device)
+            self._gpus[device] = None
+            if kernel := open_hash_kernel(tensor.device):
+                import torch
+
+                sums = torch.zeros((_SLOTS, HASH_LANES), dtype=torch.int64, device=tensor.device)
+                torch.accelerator.synchronize(tensor.device)  # tensors of any stream may be hashed
+                self._gpus[device] = _GpuHashes(kernel, sums)
         return self._gpus[device]
 
     def start(self) -> None:
@@ -204,18 +210,6 @@ def _fill(values: Sequence[TensorValue], kinds: Sequence[int], sums: Any) -> Non
     digits = _mixed(words).astype(">u8").tobytes().hex()
     for value, i in zip(values, range(0, len(digits), _DIGITS), strict=True):
         value.hash = digits[i : i + _DIGITS]
-
-
-def _new_hashes(device: Any) -> _GpuHashes | None:
-    """Return empty slots; None for a device without the kernel."""
-    import torch
-
-    kernel = open_hash_kernel(device)
-    if kernel is None:
-        return None
-    sums = torch.zeros((_SLOTS, HASH_LANES), dtype=torch.int64, device=device)
-    torch.accelerator.synchronize(device)  # tensors of any stream may be hashed
-    return _GpuHashes(kernel, sums)
 
 
 def hash_of(tensor: Any) -> str:
