@@ -18,15 +18,13 @@ from accprobe.callables.adapter import CallableAdapter
 from accprobe.callables.arrays import TorchArrays
 from accprobe.callables.spec import Spec
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.any_order import Evaluate, given_by_some_order
-from accprobe.evaluate.product import ScaleWords
-from accprobe.gemm.blackbox import one_nan, scales_of_lines
+from accprobe.gemm.blackbox import Call
 from accprobe.gemm.characterise import characterise
 from accprobe.gemm.explain import explain
 from accprobe.gemm.findings import findings
 from accprobe.gemm.known_plans import is_f64_reference
-from accprobe.gemm.verification import evaluator_of
-from accprobe.isa.formats import FORMATS, Bits
+from accprobe.gemm.verification import count_wrong, evaluator_of
+from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ProductModel
 
 _FRESH = {"cpu": 1 << 13, "cuda": 1 << 16}
@@ -69,19 +67,16 @@ class _TimeLimit:
 
 @dataclass(frozen=True)
 class RecordedProduct:
-    """A product as it ran: patterns of A [M, K], B [N, K] and D [M, N], which has no bias.
+    """A product as it ran. words: its operands and its result without a bias, with one pattern for all NaNs.
 
     call: computes it of A, B and their scales on the device. is_tf32: torch may round the operands to TF32.
     """
 
     spec: Spec
-    a: Bits
-    b: Bits
-    d: Bits
+    words: Call
     device: str
     call: Callable[..., Any] | None = None
     is_tf32: bool = False
-    scales: ScaleWords | None = None
 
 
 @dataclass(frozen=True)
@@ -144,12 +139,13 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
 
 def _known(product: RecordedProduct) -> RegionPlans | None:
     """Return the known plan nearest to the recorded words, None if there is none, with scales, or if it takes too long."""
-    if product.scales is not None:
+    a, b, scales, d = product.words
+    if scales is not None:
         return None
     limit = _TimeLimit(MOST_SECONDS if product.call is None else MOST_EXPLAINED)
     readings = _readings(product)
     try:
-        (found,) = explain(readings, product.a, product.b, [product.d], at_most=EXPLAIN_AT_MOST, progress=limit.check)
+        (found,) = explain(readings, a, b, [d], at_most=EXPLAIN_AT_MOST, progress=limit.check)
     except OutOfTime:
         if product.call is None:
             raise
@@ -191,16 +187,8 @@ def _readings(product: RecordedProduct) -> list[Spec]:
 
 def mismatches(plan: RegionPlans | None, product: RecordedProduct) -> int:
     """Return how many recorded words the plan does not give; all of them without a plan."""
-    if plan is None:
-        return int(product.d.size)
-    wrong = np.ones(product.d.shape, bool)
-    evaluate: Evaluate = evaluator_of(product.device)
-    for rows, columns, model in plan.regions:
-        a, b, place = product.a[rows], product.b[columns], np.ix_(rows, columns)
-        got = one_nan(product.d[place], product.spec.out)
-        scales = product.scales and scales_of_lines(product.scales, rows, columns)
-        if model.is_ordered:
-            wrong[place] = one_nan(evaluate(model, a, b, scales), product.spec.out) != got
-        else:
-            wrong[place] = ~given_by_some_order(model, a, b, got, scales, evaluate).reshape(got.shape)
-    return int(wrong.sum())
+    wrong = product.words.d.size
+    for rows, columns, model in () if plan is None else plan.regions:
+        part = product.words.part(rows, columns)
+        wrong += count_wrong(evaluator_of(product.device), model, *part) - part.d.size
+    return wrong

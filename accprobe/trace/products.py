@@ -9,6 +9,7 @@ from typing import Any
 from accprobe.callables.arrays import TorchArrays
 from accprobe.callables.spec import Spec
 from accprobe.evaluate.product import ScaleWords
+from accprobe.gemm.blackbox import Call, one_nan
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import ScaleOf
 from accprobe.trace.compare import Cause, Kind
@@ -108,7 +109,7 @@ def _inferred_cause(left: OriginSide, right: OriginSide) -> Cause | None:
         if are_parts_equal(one, other, left.run.mapped, right.run.mapped):
             return Cause("order", "without the bias both products are equal: it is added at another place of the sum")
     plans = [PLANS.of(_plan_key(x), product) for x, product in ((left, first), (right, second))]
-    found = cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.d.size)
+    found = cause_of_plans((plans[0][0], plans[1][0]), (plans[0][1], plans[1][1]), first.words.d.size)
     return replace(found, text=f"{found.text}, of the products without the bias") if POSITIONS[left.packets[0]][0] else found
 
 
@@ -193,7 +194,8 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in side.run.trace.versions
     factors = [x.cpu().numpy().reshape(shape) for x, shape in zip(scales, spec.scale_shapes if is_scaled else (), strict=True)]
     scaling = ScaleWords(*factors) if is_scaled else None
-    return RecordedProduct(spec, of_a, of_b, of_d, str(d.device), multiply if repeats else None, is_tf32, scaling)
+    words = Call(of_a, of_b, scaling, one_nan(of_d, spec.out))
+    return RecordedProduct(spec, words, str(d.device), multiply if repeats else None, is_tf32)
 
 
 def _scale_of(scales: Sequence[Any], a: Any, b: Any) -> ScaleOf | None:

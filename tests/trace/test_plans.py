@@ -13,6 +13,7 @@ from planted_products import Planted
 
 from accprobe.callables.spec import Spec
 from accprobe.evaluate.any_order import on_cpu
+from accprobe.gemm.blackbox import Call
 from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, steps_to_try
 from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans
@@ -44,8 +45,8 @@ def test_tf32_operands_are_the_cause() -> None:
         on_cpu(KnownPlan(steps_to_try([rounded])[0], K).model(), *words, None),
     )
     sides = (
-        RecordedProduct(spec, *words, tf32, "cpu", is_tf32=True),
-        RecordedProduct(spec, *words, plain, "cpu"),
+        RecordedProduct(spec, Call(*words, None, tf32), "cpu", is_tf32=True),
+        RecordedProduct(spec, Call(*words, None, plain), "cpu"),
     )
     plans = infer(sides[0]), infer(sides[1])
     wrong = mismatches(plans[0], sides[0]), mismatches(plans[1], sides[1])
