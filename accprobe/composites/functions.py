@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from accprobe.evaluate.product import sum_as_f32
 from accprobe.evaluate.tiles import is_there
 from accprobe.function.compositions import recorded_unit
+from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
-from accprobe.function.records import model_of
 from accprobe.isa.formats import FORMATS
 
 SingleValues = NDArray[Any]  # of float32
@@ -90,7 +90,7 @@ def _unit(name: str) -> SingleFunction | None:
     record = recorded_unit(name)
     if record is None:
         return None
-    model = model_of(record)
+    model = FunctionModel(record)
     return lambda x: model.words(x.astype(np.float32, order="C", copy=False).view(np.uint32)).view(np.float32)
 
 

@@ -45,7 +45,7 @@ def ordinary_words(model: FunctionModel, words: Bits) -> Bits:
     reduction: Any = model.reduction
     parameters = (getattr(reduction, name, 0) for name in _PARAMETERS)
     step = np.array([(REDUCTIONS.index(type(reduction)), *parameters)], _STEP)
-    coefficients = np.concatenate([table.coefficients for table in model.tables]).T.copy()
+    coefficients = model.coefficients.T.copy()
     kinds = np.stack([squares("truncated"), squares("exact")]).astype(np.int32)
     found = np.empty_like(words)
     _words(step[0], _tables(model), coefficients, kinds, words, found)

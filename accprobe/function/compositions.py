@@ -14,8 +14,9 @@ import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.function.candidates import Hypothesis
+from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
-from accprobe.function.records import function_words, model_of
+from accprobe.function.records import function_words
 from accprobe.function.reference import FUNCTIONS, FormatConversion, single, values_of_words, words_of_singles
 from accprobe.function.rules import approximate_quotient
 from accprobe.function.units import SCALAR_UNITS, SPECIAL_FUNCTIONS, GpuUnit, ScalarUnit
@@ -224,7 +225,7 @@ def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypo
     (direct,) = [unit for unit, function in SPECIAL_FUNCTIONS.items() if function == name] or [name]
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
         if record := recorded_unit(unit):
-            words = partial(model_of(record).words_of, operand=operand, result=result)
+            words = partial(FunctionModel(record).words_of, operand=operand, result=result)
             yield Hypothesis(f"{unit}, truncated to {result}", words, record=record)
 
 
@@ -249,5 +250,5 @@ def recorded_unit(name: str) -> TableModelRecord | None:
 
 def _word_function(row: FunctionRow) -> WordFunction:
     assert isinstance(row.model, TableModelRecord)
-    model = model_of(row.model)
+    model = FunctionModel(row.model)
     return lambda words: function_words(row, words) if module_of(words) is np else model.words(words)

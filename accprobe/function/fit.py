@@ -7,12 +7,12 @@ coefficients that explain all its results. Each smaller number of segments is co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, probe_words
-from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, Table, in_parts, solve, square
+from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, in_parts, solve, square
 from accprobe.function.reductions import (
     BIAS,
     FRACTION,
@@ -26,7 +26,7 @@ from accprobe.function.reductions import (
     Turns,
     octave,
 )
-from accprobe.records.functions import ScalingRecord
+from accprobe.records.functions import TableModelRecord, TableRecord
 
 # Input words to result words.
 WordFunction = Callable[[F32Words], F32Words]
@@ -56,21 +56,25 @@ def infer_table_model(function: WordFunction) -> Inference:
         tables = [_fit_table(function, reduction, number, found.contradicted) for number in range(reduction.tables)]
         if all(tables):
             fitted = [each for each in tables if each is not None]
-            first = {i: each.first for i, each in enumerate(fitted) if each.first is not None}
-            made = tuple(each.table for each in fitted), tuple(each.unit for each in fitted)
-            model = FunctionModel(reduction, *made, specials, first=first)
-            found.model = _completed(function, model)
+            record = TableModelRecord(
+                reduction=reduction.name,
+                parameters=vars(reduction),
+                tables=tuple(table for table, _ in fitted),
+                specials=specials,
+                first={str(i): first for i, (_, first) in enumerate(fitted) if first is not None},
+            )
+            found.model = _completed(function, record)
             return found
     return found
 
 
-def infer_specials(function: WordFunction) -> dict[str, int]:
-    """Return the results of the classes of special inputs that have one each."""
+def infer_specials(function: WordFunction) -> dict[str, str]:
+    """Return the results, as hex, of the classes of special inputs that have one each."""
     specials = {}
     for name in SPECIAL_CLASSES:
         results = np.unique(function(probe_words(name)))
         if len(results) == 1:
-            specials[name] = int(results[0])
+            specials[name] = f"0x{results[0]:08x}"
     return specials
 
 
@@ -138,13 +142,8 @@ def _ignored_bits(results: Int64s) -> int:
     return ignored
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """first: the value of argument 0 if the table does not give it."""
-
-    table: Table
-    unit: int
-    first: int | None = None
+# A table, and the value of argument 0 if the table does not give it.
+_Fitted = tuple[TableRecord, int | None]
 
 
 class _Results:
@@ -196,8 +195,8 @@ def _with_segments(results: _Results, segments: int, kind: Square) -> _Fitted | 
             solved = [_solved(results, unit, segments, i, kind) for i in range(segments)]
             found = [each for each in solved if each is not None]
             if len(found) == segments:
-                table = Table(results.bits, np.array([each[:3] for each in found], np.int64), kind)
-                return _Fitted(table, unit, found[0][3])
+                coefficients = tuple(each[:3] for each in found)
+                return TableRecord(bits=results.bits, unit=unit, square=kind, coefficients=coefficients), found[0][3]
     return None
 
 
@@ -211,7 +210,7 @@ def _solved(results: _Results, unit: int, segments: int, segment: int, kind: Squ
     return None
 
 
-def _completed(function: WordFunction, model: FunctionModel) -> FunctionModel:
+def _completed(function: WordFunction, record: TableModelRecord) -> FunctionModel:
     """Add the scaling and the treatment of subnormal inputs that explain most extreme inputs, and powers of two that differ."""
     rng = np.random.default_rng(0)
     random = rng.integers(0, 1 << 32, 1 << 14, np.uint32)
@@ -219,12 +218,9 @@ def _completed(function: WordFunction, model: FunctionModel) -> FunctionModel:
     words = np.concatenate([random, subnormal, subnormal | np.uint32(1 << 31)])
     results = function(words)
 
-    def wrong(scalings: tuple[ScalingRecord, ...], flushed: bool) -> int:
-        return int((replace(model, scalings=scalings, flushed=flushed).words(words) != results).sum())
-
-    choices = [(scalings, flushed) for scalings in SCALINGS for flushed in (True, False)]
-    scalings, flushed = min(choices, key=lambda each: wrong(*each))
-    return _with_exact(function, replace(model, scalings=scalings, flushed=flushed))
+    choices = [{"scalings": scalings, "flushed": flushed} for scalings in SCALINGS for flushed in (True, False)]
+    models = [FunctionModel(record.model_copy(update=choice)) for choice in choices]
+    return _with_exact(function, min(models, key=lambda model: int((model.words(words) != results).sum())))
 
 
 def _with_exact(function: WordFunction, model: FunctionModel) -> FunctionModel:
@@ -234,5 +230,5 @@ def _with_exact(function: WordFunction, model: FunctionModel) -> FunctionModel:
     wrong = np.flatnonzero(model.words(words) != results)
     if not len(wrong) or len(wrong) > MOST_EXACT:
         return model
-    exact = {int(words[i]): int(results[i]) for i in wrong}
-    return replace(model, exact=exact)
+    exact = {f"0x{words[i]:08x}": f"0x{results[i]:08x}" for i in wrong}
+    return FunctionModel(model.record.model_copy(update={"exact": exact}))

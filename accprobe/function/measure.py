@@ -12,7 +12,7 @@ import numpy as np
 
 from accprobe.function.candidates import Hypothesis, fit_rounding, recognise_function, sample_words, special_results
 from accprobe.function.fit import infer_table_model
-from accprobe.function.records import measured_row, model_record, table_in_words
+from accprobe.function.records import measured_row, table_in_words
 from accprobe.function.reference import exact_values, word_text
 from accprobe.function.statistics import Pass, measure_pass
 from accprobe.function.subjects import Subject, chunks_of, count_compared, lent
@@ -109,7 +109,7 @@ def _explain(
         contradicted += inference.contradicted
         if inference.model is not None:
             model = inference.model
-            return Hypothesis(table_in_words(model), model.words, record=model_record(model)), contradicted
+            return Hypothesis(table_in_words(model.record), model.words, record=model.record), contradicted
     return best, [each for each in contradicted if best is None or each != best.in_words]
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.function.quadratic import IN_CACHE, SQUARER_BITS, Table, all_squares, in_parts, module_of
-from accprobe.function.reductions import INFINITY, MASK, SIGN, Octaves, Reduction
+from accprobe.function.quadratic import IN_CACHE, SQUARER_BITS, all_squares, in_parts, module_of
+from accprobe.function.reductions import INFINITY, MASK, REDUCTIONS, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.records.functions import ScalingRecord
+from accprobe.records.functions import ScalingRecord, TableModelRecord
 
 F32Words = NDArray[np.uint32]
 WordFunction = Callable[[Any], Any]
+
+REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in REDUCTIONS}
 
 SMALL = 2.0**-126
 SCALINGS: tuple[tuple[ScalingRecord, ...], ...] = (
@@ -64,23 +65,22 @@ def special_classes(words: Any, flushed: bool = True) -> dict[str, Any]:
     return dict(zip(SPECIAL_CLASSES, masks, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
 class FunctionModel:
-    """A reduction and its tables.
+    """The results of a table model.
 
-    units: by table, the exponent of the unit in which its integer values count. specials: result words by class of input.
-    exact: result words by input word. first: by table, its value at argument 0, if it differs from the quadratic's. scalings:
-    before and after the table. flushed: subnormal inputs count as zeros.
+    specials: result words by class of input. exact: result words by input word. first: by table, its value at argument 0, if it
+    differs from the quadratic's. coefficients: of the segments of all tables, [segments, 3].
     """
 
-    reduction: Reduction
-    tables: tuple[Table, ...]
-    units: tuple[int, ...]
-    specials: Mapping[str, int]
-    exact: Mapping[int, int] = field(default_factory=dict)
-    first: Mapping[int, int] = field(default_factory=dict)
-    scalings: tuple[ScalingRecord, ...] = ()
-    flushed: bool = True
+    def __init__(self, record: TableModelRecord) -> None:
+        parameters: dict[str, Any] = dict(record.parameters)
+        self.record, self.tables, self.scalings, self.flushed = record, record.tables, record.scalings, record.flushed
+        self.reduction = REDUCTION_KINDS[record.reduction](**parameters)
+        self.units = [table.unit for table in self.tables]
+        self.specials = {name: int(word, 16) for name, word in record.specials.items()}
+        self.exact = {int(word, 16): int(result, 16) for word, result in record.exact.items()}
+        self.first = {int(table): value for table, value in record.first.items()}
+        self.coefficients = np.concatenate([np.array(table.coefficients, np.int64) for table in self.tables])
 
     def words(self, words: Any, ordinary: WordFunction | None = None) -> Any:
         """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy.
@@ -141,7 +141,7 @@ class FunctionModel:
         start = _by_table(np.cumsum([0, *(len(each.coefficients) for each in tables)])[:-1].tolist(), table)
         bits = _by_table([each.segment_bits for each in tables], table)
         row = _by_table([(each.square == "exact") << SQUARER_BITS for each in tables], table)
-        c0, c1, c2 = xp.asarray(np.concatenate([each.coefficients for each in tables]).T.copy())
+        c0, c1, c2 = xp.asarray(self.coefficients.T.copy())
         segment, x = start + (argument >> bits), argument & (1 << bits) - 1
         values = c0[segment] + c1[segment] * x + c2[segment] * xp.asarray(all_squares())[row + (x << SQUARER_BITS - bits)]
         for number, value in self.first.items():

@@ -61,20 +61,6 @@ def squares(kind: Square) -> Int64s:
     return total >> 1
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """2^n segments of quadratics over arguments of `bits` bits. coefficients: [segments, 3], c0, c1 and c2."""
-
-    bits: int
-    coefficients: Int64s
-    square: Square = "truncated"
-
-    @property
-    def segment_bits(self) -> int:
-        """Return the number of bits of x."""
-        return self.bits - (len(self.coefficients).bit_length() - 1)
-
-
 @cache
 def all_squares() -> NDArray[np.int32]:
     """Return the truncated squares of all integers below 2^17, then the exact ones."""

@@ -1,10 +1,9 @@
-"""Models in reports: to records, back, in words, and their results."""
+"""Functions in reports: their rows, their models in words, and their results."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import fields
 from functools import partial
 from math import frexp
 from typing import Any
@@ -15,17 +14,13 @@ from accprobe.errors import AccprobeError
 from accprobe.evaluate import tiles
 from accprobe.function.candidates import candidate_of
 from accprobe.function.model import FunctionModel
-from accprobe.function.quadratic import Table
-from accprobe.function.reductions import REDUCTIONS, Reduction
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.records.claims import Status, status_of
-from accprobe.records.functions import FunctionRow, ScalingRecord, TableModelRecord, TableRecord
+from accprobe.records.functions import FunctionRow, ScalingRecord, TableModelRecord
 from accprobe.records.verification import Verification
 
 # Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
 NUMPY_RATE = 1.5e7
-
-REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in REDUCTIONS}
 
 
 def measured_row(
@@ -47,41 +42,7 @@ def measured_row(
     )
 
 
-def model_record(model: FunctionModel) -> TableModelRecord:
-    reduction: Any = model.reduction
-    return TableModelRecord(
-        reduction=reduction.name,
-        parameters={field.name: getattr(reduction, field.name) for field in fields(reduction)},
-        tables=tuple(map(_table_record, model.tables, model.units)),
-        specials={name: f"0x{word:08x}" for name, word in model.specials.items()},
-        exact={f"0x{word:08x}": f"0x{result:08x}" for word, result in model.exact.items()},
-        first={str(table): value for table, value in model.first.items()},
-        scalings=model.scalings,
-        flushed=model.flushed,
-    )
-
-
-def _table_record(table: Table, unit: int) -> TableRecord:
-    coefficients = tuple((int(c0), int(c1), int(c2)) for c0, c1, c2 in table.coefficients)
-    return TableRecord(bits=table.bits, unit=unit, square=table.square, coefficients=coefficients)
-
-
-def model_of(record: TableModelRecord) -> FunctionModel:
-    parameters: dict[str, Any] = dict(record.parameters)
-    tables = tuple(Table(each.bits, np.array(each.coefficients, np.int64), each.square) for each in record.tables)
-    return FunctionModel(
-        REDUCTION_KINDS[record.reduction](**parameters),
-        tables,
-        tuple(each.unit for each in record.tables),
-        {name: int(word, 16) for name, word in record.specials.items()},
-        {int(word, 16): int(result, 16) for word, result in record.exact.items()},
-        {int(table): value for table, value in record.first.items()},
-        record.scalings,
-        record.flushed,
-    )
-
-
-def table_in_words(model: FunctionModel) -> str:
+def table_in_words(model: TableModelRecord) -> str:
     """Return "2 tables of 64 quadratics, truncated squarer, truncated to 24 bits"."""
     sizes = list(dict.fromkeys(len(table.coefficients) for table in model.tables))
     counts = " and ".join(map(str, sizes)) if len(sizes) <= 2 else f"{min(sizes)} to {max(sizes)}"
@@ -126,8 +87,8 @@ def _words_of(row: FunctionRow, words: Bits) -> Bits:
     elif row.operand == row.result == "f32" and tiles.pays(words.size / NUMPY_RATE):
         from accprobe.function.compiled import ordinary_words
 
-        model = model_of(row.model)
+        model = FunctionModel(row.model)
         found = model.words(words, partial(ordinary_words, model))
     else:
-        found = model_of(row.model).words_of(words, operand, result)
+        found = FunctionModel(row.model).words_of(words, operand, result)
     return found.astype(result.dtype)

@@ -22,7 +22,7 @@ from accprobe.function.arithmetic import ArithmeticOperation, ArithmeticUnit, op
 from accprobe.function.candidates import sample_words
 from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
-from accprobe.function.records import measured_row, model_of
+from accprobe.function.records import measured_row
 from accprobe.function.reference import (
     ROUNDING_MODES,
     FormatConversion,
@@ -160,7 +160,7 @@ def _reciprocal() -> FunctionModel:
     """Return the recorded model of the special function unit's reciprocal."""
     (row,) = (row for row in Report.load("functions-h200").functions if row.name == "rcp.approx.ftz.f32")
     assert isinstance(row.model, TableModelRecord)
-    return model_of(row.model)
+    return FunctionModel(row.model)
 
 
 def approximate_quotient(a: Any, b: Any, scaled: str = "small and large") -> Any:

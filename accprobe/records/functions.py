@@ -19,6 +19,11 @@ class TableRecord(StrictRecord):
     square: Literal["truncated", "exact"]
     coefficients: tuple[tuple[int, int, int], ...]
 
+    @property
+    def segment_bits(self) -> int:
+        """Return the number of bits of an argument within its segment."""
+        return self.bits - (len(self.coefficients).bit_length() - 1)
+
 
 class ScalingRecord(StrictRecord):
     """f32 operations around a table: for x (size: |x|) below or above a limit, x · factor before and a correction after."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from accprobe.function.model import SCALINGS, FunctionModel
-from accprobe.function.quadratic import Table
-from accprobe.function.records import model_of
-from accprobe.function.reductions import Exponential, Logarithm, Octaves, Power, Turns
 from accprobe.records.functions import TableModelRecord
 from accprobe.report.report import Report
 
@@ -19,25 +17,39 @@ STARTS = (0, 0x7FF800, 0x387FF800, 0x3F7FF800, 0x3F87F800, 0x40490000, 0x40FFF80
 BEGINS = [sign << 31 | start for sign in (0, 1) for start in (*STARTS, 0x7E7FF800, 0x7F7FF800)]
 
 
-def recorded(name: str) -> FunctionModel:
+REDUCTIONS: tuple[dict[str, Any], ...] = (
+    {"reduction": "exp2"},
+    {"reduction": "log2"},
+    *({"reduction": "turns", "parameters": {"quarters": quarters}} for quarters in (0, 1)),
+    {"reduction": "power", "parameters": {"period": 1, "direction": -1}},
+)
+
+
+def recorded(name: str) -> TableModelRecord:
     row = next(row for row in Report.load("functions-h200").functions if row.name == name)
     assert isinstance(row.model, TableModelRecord)
-    return model_of(row.model)
+    return row.model
 
 
 @cache
 def models() -> dict[str, FunctionModel]:
     """Return models of every reduction and scaling; the table of 2^x serves all."""
     exp2, tanh = recorded("ex2.approx.ftz.f32"), recorded("tanh.approx.f32")
-    exact = Table(exp2.tables[0].bits, exp2.tables[0].coefficients, "exact")
-    reductions = (Exponential(), Logarithm(), Turns(0), Turns(1), Power(1, -1))
-    found = {f"{each}": FunctionModel(each, exp2.tables, exp2.units, exp2.specials) for each in reductions}
-    found |= {f"scaling {i}": FunctionModel(Exponential(), (exact,), (-37,), {}, scalings=s) for i, s in enumerate(SCALINGS)}
-    two = FunctionModel(
-        Power(2, -1), (*exp2.tables, exact), (-38, -39), {"nan": 7}, {0x40000000: 9}, {0: 3 << 37}, flushed=False
+    table = exp2.tables[0]
+    exact = table.model_copy(update={"square": "exact", "unit": -37})
+    found = {f"{each}": exp2.model_copy(update=each) for each in REDUCTIONS}
+    found |= {f"scaling {i}": exp2.model_copy(update={"tables": (exact,), "scalings": s}) for i, s in enumerate(SCALINGS)}
+    found["two tables"] = TableModelRecord(
+        reduction="power",
+        parameters={"period": 2, "direction": -1},
+        tables=(table, exact.model_copy(update={"unit": -39})),
+        specials={"nan": "0x7"},
+        exact={"0x40000000": "0x9"},
+        first={"0": 3 << 37},
+        flushed=False,
     )
-    assert isinstance(tanh.reduction, Octaves)
-    return found | {"two tables": two, "octaves": tanh}
+    assert tanh.reduction == "octaves"
+    return {name: FunctionModel(record) for name, record in (found | {"octaves": tanh}).items()}
 
 
 @pytest.mark.parametrize("name", models())

@@ -17,7 +17,7 @@ import pytest
 from accprobe.function.candidates import Hypothesis
 from accprobe.function.compositions import truncated_units
 from accprobe.function.fit import infer_table_model
-from accprobe.function.records import model_of, model_record
+from accprobe.function.model import FunctionModel
 from accprobe.function.statistics import measure_pass
 from accprobe.isa.formats import FORMATS
 from accprobe.records.functions import TableModelRecord
@@ -187,8 +187,8 @@ def test_a_planted_table_predicts_every_word(name: str) -> None:
     octaves = np.arange(127 << 23, 129 << 23, 401, dtype=np.uint32)
     words = np.concatenate([rng.integers(0, 1 << 32, 1 << 16, np.uint32), octaves])
     assert np.array_equal(inference.model.words(words), device(words))
-    kept = TableModelRecord.model_validate_json(model_record(inference.model).model_dump_json())
-    assert np.array_equal(model_of(kept).words(words[::64]), device(words[::64]))
+    kept = TableModelRecord.model_validate_json(inference.model.record.model_dump_json())
+    assert np.array_equal(FunctionModel(kept).words(words[::64]), device(words[::64]))
     segments = [len(table.coefficients) for table in inference.model.tables]
     assert segments == SEGMENTS.get(name, [64])
 
