@@ -21,9 +21,10 @@ from pathlib import Path
 import numba
 import numpy as np
 
+from accprobe.evaluate import tiles
 from accprobe.evaluate.tiles import share_cores
-from accprobe.function import records
 from accprobe.function.measure import FunctionRequest, measure
+from accprobe.function.records import function_words
 from accprobe.function.subjects import CallableSubject
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.records.functions import FunctionRow, TableModelRecord
@@ -38,11 +39,11 @@ MEASURED = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "si
 
 def best_time(row: FunctionRow, words: Bits, repeat: int, compiled: bool) -> tuple[float, Bits]:
     """Return the least seconds of processor time, and the results."""
-    records.tiles.pays = lambda seconds: compiled
-    results, best = records.function_words(row, words), float("inf")
+    tiles.pays = lambda seconds: compiled
+    results, best = function_words(row, words), float("inf")
     for _ in range(repeat):
         started = time.process_time()
-        records.function_words(row, words)
+        function_words(row, words)
         best = min(best, time.process_time() - started)
     return best, results
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate.product import sum_as_f32
 from accprobe.evaluate.tiles import is_there
-from accprobe.function.compositions import recorded_unit
-from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
+from accprobe.function.records import recorded_models
 from accprobe.isa.formats import FORMATS
 
 SingleValues = NDArray[Any]  # of float32
@@ -54,19 +53,22 @@ def _polynomial(x: SingleValues, coefficients: Sequence[float]) -> SingleValues:
     return total
 
 
-def _cuda_expf(unit: SingleFunction) -> SingleFunction:
+def _unit(name: str, x: SingleValues) -> SingleValues:
+    """Return the results of a recorded special function unit."""
+    words = recorded_models()[name].words(x.astype(np.float32, order="C", copy=False).view(np.uint32))
+    found: SingleValues = words.view(np.float32)
+    return found
+
+
+def _cuda_expf(x: SingleValues) -> SingleValues:
     """Return expf of CUDA without fast math, read in SASS of sm_90a: 2^n · ex2.approx(x · log2 e - n)."""
-
-    def function(x: SingleValues) -> SingleValues:
-        scaled = np.clip(fma(x, np.float32(0.0057249800302088261), np.float32(0.5)), np.float32(0), np.float32(1))
-        shifted = np.floor(np.multiply(scaled, 252, dtype=np.float64) + 12582913).astype(np.float32)
-        n = (shifted - np.float32(12583039)).astype(np.float32)
-        rest = fma(x, np.float32(1.4426950216293335), -n)
-        rest = fma(x, np.float32(1.925963033500011e-08), rest)
-        power: SingleValues = (shifted.view(np.uint32) << np.uint32(23)).view(np.float32)
-        return power * unit(rest)
-
-    return function
+    scaled = np.clip(fma(x, np.float32(0.0057249800302088261), np.float32(0.5)), np.float32(0), np.float32(1))
+    shifted = np.floor(np.multiply(scaled, 252, dtype=np.float64) + 12582913).astype(np.float32)
+    n = (shifted - np.float32(12583039)).astype(np.float32)
+    rest = fma(x, np.float32(1.4426950216293335), -n)
+    rest = fma(x, np.float32(1.925963033500011e-08), rest)
+    power: SingleValues = (shifted.view(np.uint32) << np.uint32(23)).view(np.float32)
+    return power * _unit("ex2.approx.ftz.f32", rest)
 
 
 def _cuda_logf(x: SingleValues) -> SingleValues:
@@ -85,41 +87,23 @@ _CUDA_LOG = (
 )
 
 
-def _unit(name: str) -> SingleFunction | None:
-    """Return the model of a special function unit, None if it is not recorded."""
-    record = recorded_unit(name)
-    if record is None:
-        return None
-    model = FunctionModel(record)
-    return lambda x: model.words(x.astype(np.float32, order="C", copy=False).view(np.uint32)).view(np.float32)
-
-
-_KNOWN: Mapping[str, tuple[tuple[str, SingleFunction], ...]] = {
-    "rsqrt": (("1 / sqrt, both rounded", lambda x: np.float32(1) / np.sqrt(x)),),
-    "log": (("logf of CUDA", _cuda_logf),),
-    "sqrt": (("sqrt rounded once", np.sqrt),),
+FUNCTION_VARIANTS: Mapping[str, Mapping[str, SingleFunction]] = {
+    "exp": {"expf of CUDA": _cuda_expf},
+    "log": {"logf of CUDA": _cuda_logf},
+    "sqrt": {"sqrt rounded once": np.sqrt},
+    "rsqrt": {
+        "1 / sqrt, both rounded": lambda x: np.float32(1) / np.sqrt(x),
+        **{name: partial(_unit, name) for name in ("rsqrt.approx.f32", "rsqrt.approx.ftz.f32")},
+    },
 }
+"""Ways to compute a scalar function in float32, by name."""
+
 # Fresh 16-bit results that confirm a function. rsqrt.approx and the exact root differ in 1 of 36,000 rows of rms_norm (1,024
 # elements) on an H200.
 ENOUGH_IN_16_BITS = 1 << 25
 
 
-def _of_units(function: str) -> Iterator[tuple[str, SingleFunction]]:
-    if function == "exp" and (unit := _unit("ex2.approx.ftz.f32")):
-        yield "expf of CUDA", _cuda_expf(unit)
-    if function == "rsqrt":
-        for name in ("rsqrt.approx.f32", "rsqrt.approx.ftz.f32"):
-            if unit := _unit(name):
-                yield name, unit
-
-
-def functions_of(function: str) -> Iterator[tuple[str, SingleFunction]]:
-    """Yield ways to compute a scalar function in float32 by name; candidates share the sums of an exponential."""
-    yield from _KNOWN.get(function, ())
-    yield from _of_units(function)
-
-
 def combinations(functions: Sequence[str]) -> Iterator[tuple[str, tuple[SingleFunction, ...]]]:
     """Yield ways to compute several scalar functions: their names, and the functions in the same order."""
-    for chosen in product(*(tuple(functions_of(function)) for function in functions)):
+    for chosen in product(*(FUNCTION_VARIANTS[function].items() for function in functions)):
         yield " and ".join(name for name, _ in chosen), tuple(compute for _, compute in chosen)

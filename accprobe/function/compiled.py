@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from accprobe.function.model import FunctionModel
-from accprobe.function.quadratic import SQUARER_BITS, squares
+from accprobe.function.quadratic import SQUARER_BITS, all_squares
 from accprobe.function.reductions import (
     BIAS,
     FRACTION,
@@ -46,9 +46,8 @@ def ordinary_words(model: FunctionModel, words: Bits) -> Bits:
     parameters = (getattr(reduction, name, 0) for name in _PARAMETERS)
     step = np.array([(REDUCTIONS.index(type(reduction)), *parameters)], _STEP)
     coefficients = model.coefficients.T.copy()
-    kinds = np.stack([squares("truncated"), squares("exact")]).astype(np.int32)
     found = np.empty_like(words)
-    _words(step[0], _tables(model), coefficients, kinds, words, found)
+    _words(step[0], _tables(model), coefficients, all_squares().reshape(2, -1), words, found)
     return found
 
 

@@ -7,23 +7,19 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
 from accprobe.function.candidates import Hypothesis
-from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
-from accprobe.function.records import function_words
+from accprobe.function.records import recorded_models
 from accprobe.function.reference import FUNCTIONS, FormatConversion, single, values_of_words, words_of_singles
 from accprobe.function.rules import approximate_quotient
 from accprobe.function.units import SCALAR_UNITS, SPECIAL_FUNCTIONS, GpuUnit, ScalarUnit
 from accprobe.isa.formats import FORMATS, Format
-from accprobe.records.functions import FunctionRow, TableModelRecord
-from accprobe.report.recorded import recorded
-from accprobe.report.report import Report
 
 _F32 = FORMATS["f32"]
 RECORDED = "functions-h200"
@@ -171,11 +167,9 @@ def _libraries(name: str, device: str) -> Iterator[Library]:
             for unit in SPECIAL_FUNCTIONS
             if {unit, SPECIAL_FUNCTIONS[unit]} & needed
         }
-        words = {unit: _unit_words(f"{each}.f32", device) for unit, each in names.items()}
-        functions: dict[str, Callable[..., Singles]] = {unit: _of_singles(each) for unit, each in words.items() if each}
-        if recorded_row("rcp.approx.ftz.f32"):
-            functions, names = functions | {"div": _full_quotient}, names | {"div": "div.full"}
-        yield Library({each: names[each] for each in functions}, functions, "{}, on the special function unit")
+        functions: dict[str, Callable[..., Singles]] = {"div": _full_quotient}
+        functions |= {unit: _of_singles(_unit_words(f"{each}.f32", device)) for unit, each in names.items()}
+        yield Library(names | {"div": "div.full"}, functions, "{}, on the special function unit")
     for number in range(2 if device != "cpu" else 0):  # exact and fast functions
         names = {each: found[number] for each, found in CUDA_FUNCTIONS.items() if each in needed and found[number:]}
         units = {each: ScalarUnit(found, _F32, _F32, "CUDA function", each) for each, found in names.items()}
@@ -186,7 +180,7 @@ def _libraries(name: str, device: str) -> Iterator[Library]:
         yield Library(names, functions, "CUDA's {}")
 
 
-def _unit_words(name: str, device: str) -> WordFunction | None:
+def _unit_words(name: str, device: str) -> WordFunction:
     """Return the instruction of a GPU, or its recorded model."""
     if device != "cpu":
         (unit,) = (unit for unit in SCALAR_UNITS if unit.name == name)
@@ -194,8 +188,7 @@ def _unit_words(name: str, device: str) -> WordFunction | None:
             return GpuUnit(unit, _index(device)).words
         except AccprobeError:
             pass
-    row = recorded_row(name)
-    return _word_function(row) if row else None
+    return recorded_models()[name].words
 
 
 def _index(device: str) -> int:
@@ -224,31 +217,6 @@ def truncated_units(name: str, operand: Format, result: Format) -> Iterator[Hypo
     """Yield recorded units of a function with an f32 operand and a truncated result."""
     (direct,) = [unit for unit, function in SPECIAL_FUNCTIONS.items() if function == name] or [name]
     for unit in (f"{direct}.approx.ftz.f32", f"{direct}.approx.f32"):
-        if record := recorded_unit(unit):
-            words = partial(FunctionModel(record).words_of, operand=operand, result=result)
-            yield Hypothesis(f"{unit}, truncated to {result}", words, record=record)
-
-
-@cache
-def _recorded_rows() -> dict[str, FunctionRow]:
-    if RECORDED not in recorded():
-        return {}
-    rows = Report.load(RECORDED).functions
-    return {row.name: row for row in rows if isinstance(row.model, TableModelRecord) and row.status == "confirmed"}
-
-
-def recorded_row(name: str) -> FunctionRow | None:
-    """Return the row of a recorded unit with a confirmed table model."""
-    return _recorded_rows().get(name)
-
-
-def recorded_unit(name: str) -> TableModelRecord | None:
-    """Return the table model of a recorded unit; None if it is not confirmed."""
-    row = recorded_row(name)
-    return row.model if row and isinstance(row.model, TableModelRecord) else None
-
-
-def _word_function(row: FunctionRow) -> WordFunction:
-    assert isinstance(row.model, TableModelRecord)
-    model = FunctionModel(row.model)
-    return lambda words: function_words(row, words) if module_of(words) is np else model.words(words)
+        if model := recorded_models().get(unit):
+            words = partial(model.words_of, operand=operand, result=result)
+            yield Hypothesis(f"{unit}, truncated to {result}", words, record=model.record)

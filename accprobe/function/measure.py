@@ -14,7 +14,7 @@ from accprobe.function.candidates import Hypothesis, fit_rounding, recognise_fun
 from accprobe.function.fit import infer_table_model
 from accprobe.function.records import measured_row, table_in_words
 from accprobe.function.reference import exact_values, word_text
-from accprobe.function.statistics import Pass, measure_pass
+from accprobe.function.statistics import Pass
 from accprobe.function.subjects import Subject, chunks_of, count_compared, lent
 from accprobe.records.functions import FunctionErrors, FunctionRow
 from accprobe.records.verification import Verification
@@ -56,13 +56,12 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
     of = 1 << subject.operand.bits + subject.operand.ignored_low_bits
     total = count_compared(subject.operand, request.exhaustive)
 
-    def show(count: int) -> None:
-        progress("all words", count / total)
-
     chunks = [operands] if request.sampled else chunks_of(subject, total)
-    exact = exact_values(function, subject.operand) if function else None
-    with _COMPARING, lent(subject):
-        done = measure_pass(chunks, subject.words, found, exact, subject.result, show)
+    done = Pass(subject.result, found, exact_values(function, subject.operand) if function else None)
+    with _COMPARING, lent(subject), np.errstate(all="ignore"):
+        for chunk in chunks:
+            done.add(chunk, subject.words(chunk))
+            progress("all words", done.words / total)
     verification = Verification(
         compared=done.words,
         mismatches=done.mismatches,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accprobe.evaluate import tiles
 from accprobe.function.quadratic import IN_CACHE, SQUARER_BITS, all_squares, in_parts, module_of
 from accprobe.function.reductions import INFINITY, MASK, REDUCTIONS, SIGN, Octaves, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
@@ -16,7 +17,9 @@ from accprobe.isa.formats import FORMATS, Format
 from accprobe.records.functions import ScalingRecord, TableModelRecord
 
 F32Words = NDArray[np.uint32]
-WordFunction = Callable[[Any], Any]
+
+# Words that numpy computes a second, about: how long compiled code is not worth loading.
+NUMPY_RATE = 1.5e7
 
 REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in REDUCTIONS}
 
@@ -82,16 +85,20 @@ class FunctionModel:
         self.first = {int(table): value for table, value in record.first.items()}
         self.coefficients = np.concatenate([np.array(table.coefficients, np.int64) for table in self.tables])
 
-    def words(self, words: Any, ordinary: WordFunction | None = None) -> Any:
-        """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy.
+    def words(self, words: Any) -> Any:
+        """Return the result words, uint32, of input words, uint32; arrays of numpy or cupy."""
+        given = words.reshape(-1)
+        if module_of(words) is not np or words.size <= IN_CACHE:
+            found = self._words(given)
+        elif tiles.pays(words.size / NUMPY_RATE):
+            from accprobe.function import compiled
 
-        ordinary: returns the words of operands as if none was special, instead of `ordinary_words`.
-        """
-        given, by_tables = words.reshape(-1), partial(self._words, ordinary=ordinary or self.ordinary_words)
-        in_cache = ordinary is not None or module_of(words) is not np or words.size <= IN_CACHE
-        return (by_tables(given) if in_cache else in_parts(by_tables, given)).reshape(words.shape)
+            found = self._words(given, partial(compiled.ordinary_words, self))
+        else:
+            found = in_parts(self._words, given)
+        return found.reshape(words.shape)
 
-    def _words(self, words: Any, ordinary: WordFunction) -> Any:
+    def _words(self, words: Any, ordinary: Callable[[Any], Any] | None = None) -> Any:
         xp, scaled, scales = module_of(words), words, []
         if self.scalings:
             x = words.view(np.float32) if xp is np else values_of_words(words, _F32)  # cupy's f32 flushes subnormal numbers
@@ -99,7 +106,7 @@ class FunctionModel:
             scaled = words.copy()
         for scaling, rows in scales:
             scaled[rows] = words_of_singles(values_of_words(words[rows], _F32) * scaling.factor)
-        found = self._with_specials(scaled, ordinary(scaled))
+        found = self._with_specials(scaled, (ordinary or self.ordinary_words)(scaled))
         for scaling, rows in scales:
             found[rows] = words_of_singles(_corrected(scaling, values_of_words(found[rows], _F32)))
         return found

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 import warnings
-from functools import partial
+from functools import cache
 from math import frexp
 from typing import Any
 
 import numpy as np
 
 from accprobe.errors import AccprobeError
-from accprobe.evaluate import tiles
 from accprobe.function.candidates import candidate_of
 from accprobe.function.model import FunctionModel
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.records.claims import Status, status_of
 from accprobe.records.functions import FunctionRow, ScalingRecord, TableModelRecord
 from accprobe.records.verification import Verification
-
-# Words of a table model that numpy computes a second, about: how long compiled code is not worth loading.
-NUMPY_RATE = 1.5e7
+from accprobe.report.report import Report
 
 
 def measured_row(
@@ -81,14 +78,16 @@ def function_words(row: FunctionRow, words: Bits) -> Bits:
 
 def _words_of(row: FunctionRow, words: Bits) -> Bits:
     operand, result = FORMATS[row.operand], FORMATS[row.result]
-    if not isinstance(row.model, TableModelRecord):
-        assert row.model is not None
-        found: Bits = candidate_of(row.model, operand, result).words(words)
-    elif row.operand == row.result == "f32" and tiles.pays(words.size / NUMPY_RATE):
-        from accprobe.function.compiled import ordinary_words
-
-        model = FunctionModel(row.model)
-        found = model.words(words, partial(ordinary_words, model))
+    if isinstance(row.model, TableModelRecord):
+        found: Bits = FunctionModel(row.model).words_of(words, operand, result)
     else:
-        found = FunctionModel(row.model).words_of(words, operand, result)
+        assert row.model is not None
+        found = candidate_of(row.model, operand, result).words(words)
     return found.astype(result.dtype)
+
+
+@cache
+def recorded_models() -> dict[str, FunctionModel]:
+    """Return the models of the special function unit's instructions in the report `functions-h200`, by PTX name."""
+    rows = Report.load("functions-h200").functions
+    return {row.name: FunctionModel(row.model) for row in rows if isinstance(row.model, TableModelRecord)}

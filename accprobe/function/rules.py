@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import cache
 from itertools import permutations, product
 from typing import Any, Literal
 
@@ -20,9 +19,8 @@ from accprobe.evaluate.error_free import rounded_to_odd
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.function.arithmetic import ArithmeticOperation, ArithmeticUnit, operands_of
 from accprobe.function.candidates import sample_words
-from accprobe.function.model import FunctionModel
 from accprobe.function.quadratic import module_of
-from accprobe.function.records import measured_row
+from accprobe.function.records import measured_row, recorded_models
 from accprobe.function.reference import (
     ROUNDING_MODES,
     FormatConversion,
@@ -38,9 +36,8 @@ from accprobe.function.units import opcodes_of
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Chain, ProductModel, multiply_add
 from accprobe.operands.request import Request
-from accprobe.records.functions import FunctionRow, TableModelRecord
+from accprobe.records.functions import FunctionRow
 from accprobe.records.verification import Verification
-from accprobe.report.report import Report
 
 Doubles = NDArray[np.float64]
 
@@ -155,14 +152,6 @@ class Rules:
 SMALL_DIVISOR, LARGE_DIVISOR = 2.0**-126, 2.0**126
 
 
-@cache
-def _reciprocal() -> FunctionModel:
-    """Return the recorded model of the special function unit's reciprocal."""
-    (row,) = (row for row in Report.load("functions-h200").functions if row.name == "rcp.approx.ftz.f32")
-    assert isinstance(row.model, TableModelRecord)
-    return FunctionModel(row.model)
-
-
 def approximate_quotient(a: Any, b: Any, scaled: str = "small and large") -> Any:
     """Return exact products of a and the recorded reciprocal of b, both f32: before its rounding, the quotient of div.full.f32.
 
@@ -172,7 +161,7 @@ def approximate_quotient(a: Any, b: Any, scaled: str = "small and large") -> Any
     for word, where, factor in (("small", size < SMALL_DIVISOR, 2.0**24), ("large", size > LARGE_DIVISOR, 0.25)):
         if word in scaled:
             a, b = (module_of(b).where(where, single(x * factor), x) for x in (a, b))
-    return a * values_of_words(_reciprocal().words(words_of_singles(b)), FORMATS["f32"])
+    return a * values_of_words(recorded_models()["rcp.approx.ftz.f32"].words(words_of_singles(b)), FORMATS["f32"])
 
 
 def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:

@@ -1,11 +1,11 @@
-"""Run a function over its operands once: compare with a model, measure errors, hash all results.
+"""One pass over the results of a function: compare with a model, measure errors, hash all results.
 
-A pass works on arrays of numpy or cupy, in chunks of consecutive words, so that 2^32 words need little memory.
+It works on arrays of numpy or cupy, in chunks of consecutive words, so that 2^32 words need little memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,55 +52,35 @@ class UlpErrors:
 
 @dataclass
 class Pass:
-    """The counts of a pass.
+    """The comparison of results with a model, and with exact float64 values. fmt: of the results.
 
     words: results so far. mismatches, first: results that differ from the model, and the first as (operand, got, expected).
     digest: the sum over all operands of a 64-bit mix of operand and result, modulo 2^64.
     """
 
+    fmt: Format
+    model: Hypothesis | None = None
+    exact: Callable[[Any], Any] | None = None
     words: int = 0
     mismatches: int = 0
     first: tuple[int, int, int] | None = None
     digest: int = 0
     errors: UlpErrors = field(default_factory=UlpErrors)
 
-
-def measure_pass(
-    chunks: Iterable[Any],
-    function: Callable[[Any], Any],
-    model: Hypothesis | None,
-    exact: Callable[[Any], Any] | None,
-    fmt: Format,
-    progress: Callable[[int], None] = lambda done: None,
-) -> Pass:
-    """Compare all results with the model's, and with exact float64 values."""
-    done = Pass()
-    for operands in chunks:
-        with np.errstate(all="ignore"):
-            _add(done, operands, function(operands), model, exact, fmt)
-        progress(done.words)
-    return done
-
-
-def _add(
-    done: Pass, operands: Any, results: Any, model: Hypothesis | None, exact: Callable[[Any], Any] | None, fmt: Format
-) -> None:
-    done.words += results.size
-    done.digest = (done.digest + results_digest(operands, results)) & (1 << 64) - 1
-    if model is not None:
-        _compare(done, operands, results, model, fmt)
-    if exact is not None and fmt.is_float:
-        done.errors.add(operands, results, exact(operands), fmt)
-
-
-def _compare(done: Pass, operands: Any, results: Any, model: Hypothesis, fmt: Format) -> None:
-    expected = model.words(operands)
-    wrong = unlike(results, expected, fmt, model.any_nan)
-    count = int(wrong.sum())
-    done.mismatches += count
-    if count and done.first is None:
-        i = int(wrong.argmax())
-        done.first = int(operands[i]), int(results[i]), int(expected[i])
+    def add(self, operands: Any, results: Any) -> None:
+        self.words += results.size
+        self.digest = (self.digest + results_digest(operands, results)) & (1 << 64) - 1
+        if self.exact is not None and self.fmt.is_float:
+            self.errors.add(operands, results, self.exact(operands), self.fmt)
+        if self.model is None:
+            return
+        expected = self.model.words(operands)
+        wrong = unlike(results, expected, self.fmt, self.model.any_nan)
+        count = int(wrong.sum())
+        self.mismatches += count
+        if count and self.first is None:
+            i = int(wrong.argmax())
+            self.first = int(operands[i]), int(results[i]), int(expected[i])
 
 
 def results_digest(operands: Any, results: Any) -> int:

@@ -15,7 +15,7 @@ import accprobe
 from accprobe.callables.reductions import COMPOSITE_NAMES
 from accprobe.compare.diff import diff, headline
 from accprobe.compare.pairs import versus
-from accprobe.composites.functions import combinations, functions_of
+from accprobe.composites.functions import FUNCTION_VARIANTS, combinations
 from accprobe.composites.orders import MERGES, LaneOrder
 from accprobe.composites.partial import Schedule, Sum
 from accprobe.composites.steps import COMPOSITES, Arguments, Steps, rules_of
@@ -66,7 +66,7 @@ def by_warps(lanes: Any) -> Any:
 
 def planted_rms_norm(x: Any, given: Any) -> Any:
     """Compute as `vectorized_layer_norm_kernel` of torch does: 4 warps, vectors of 4, fused squares, shuffles, warps."""
-    values, rsqrt = x.numpy(), dict(functions_of("rsqrt"))["rsqrt.approx.f32"]
+    values, rsqrt = x.numpy(), FUNCTION_VARIANTS["rsqrt"]["rsqrt.approx.f32"]
     total = np.zeros((len(values), 128), np.float32)
     for first in range(0, values.shape[1], 512):
         for place in range(4):
@@ -78,7 +78,7 @@ def planted_rms_norm(x: Any, given: Any) -> Any:
 def planted_softmax(x: Any, given: Any) -> Any:
     """Compute as `softmax_warp_forward` of torch does: every 32nd element is one lane's, and each exponential is divided."""
     values = x.numpy()
-    e = dict(functions_of("exp"))["expf of CUDA"](values - values.max(axis=1, keepdims=True))
+    e = FUNCTION_VARIANTS["exp"]["expf of CUDA"](values - values.max(axis=1, keepdims=True))
     total = np.zeros((len(values), 32), np.float32)
     for first in range(0, values.shape[1], 32):
         total = total + e[:, first : first + 32]
@@ -87,9 +87,9 @@ def planted_softmax(x: Any, given: Any) -> Any:
 
 def planted_cross_entropy(x: Any, given: Arguments) -> Any:
     """Compute a loss of each row as `cross_entropy` of torch does on a GPU, then add the losses in turn."""
-    values, log = x.numpy(), dict(functions_of("log"))["logf of CUDA"]
+    values, log = x.numpy(), FUNCTION_VARIANTS["log"]["logf of CUDA"]
     largest = values.max(axis=1)
-    e = dict(functions_of("exp"))["expf of CUDA"](values - largest[:, None])
+    e = FUNCTION_VARIANTS["exp"]["expf of CUDA"](values - largest[:, None])
     total = by_warps(e[:, :32] + e[:, 32:])
     losses = -(values[np.arange(len(x)), np.asarray(given.targets)] - largest - log(total))
     if given.reduction == "none":
@@ -206,9 +206,9 @@ def test_the_tree_of_an_order_gives_its_sums(width: int, k: int, singly: bool) -
 def test_functions_are_accurate(name: str, exact: Any) -> None:
     x = np.random.default_rng(0).uniform(-80, 0, 4096).astype(np.float32)
     x = x if name == "exp" else np.exp2(-x)
-    for kind, function in functions_of(name):
+    for kind, function in FUNCTION_VARIANTS[name].items():
         assert np.max(np.abs(function(x) / exact(x.astype(np.float64)) - 1)) < 2.0**-22, kind
-    assert f"{name}f of CUDA" in dict(functions_of(name))
+    assert f"{name}f of CUDA" in FUNCTION_VARIANTS[name]
 
 
 def test_messages_name_every_composite() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from accprobe.function.model import SCALINGS, FunctionModel
+from accprobe.function.quadratic import IN_CACHE
 from accprobe.records.functions import TableModelRecord
 from accprobe.report.report import Report
 
@@ -53,11 +54,12 @@ def models() -> dict[str, FunctionModel]:
 
 
 @pytest.mark.parametrize("name", models())
-def test_compiled_tables_compute_what_numpy_computes(name: str) -> None:
+def test_compiled_tables_compute_what_numpy_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from accprobe.function.compiled import WORDS_TOGETHER, ordinary_words
-
     ranges = [np.arange(begin, begin + 64) for begin in BEGINS]
-    words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (2 * WORDS_TOGETHER + 1))]).astype(np.uint32)
-    model = models()[name]
-    assert np.array_equal(model.words(words, partial(ordinary_words, model)), model.words(words))
+    words = np.concatenate([*ranges, np.arange(0, 1 << 32, (1 << 32) // (IN_CACHE + 1))]).astype(np.uint32)
+    model, found = models()[name], []
+    for is_compiled in (True, False):
+        monkeypatch.setattr("accprobe.evaluate.tiles.pays", lambda seconds, pays=is_compiled: pays)
+        found.append(model.words(words))
+    assert np.array_equal(*found)

@@ -18,7 +18,7 @@ from accprobe.function.candidates import Hypothesis
 from accprobe.function.compositions import truncated_units
 from accprobe.function.fit import infer_table_model
 from accprobe.function.model import FunctionModel
-from accprobe.function.statistics import measure_pass
+from accprobe.function.statistics import Pass
 from accprobe.isa.formats import FORMATS
 from accprobe.records.functions import TableModelRecord
 
@@ -206,8 +206,10 @@ def test_one_wrong_word_is_found_with_its_place() -> None:
     def identity(words: Any) -> Any:
         return words
 
-    chunks = (np.arange(start, start + (1 << 20), dtype=np.uint32) for start in range(0x3F000000, 0x41000000, 1 << 20))
-    done = measure_pass(chunks, device, Hypothesis("identity", identity), None, _F32)
+    done = Pass(_F32, Hypothesis("identity", identity))
+    for start in range(0x3F000000, 0x41000000, 1 << 20):
+        words = np.arange(start, start + (1 << 20), dtype=np.uint32)
+        done.add(words, device(words))
     assert (done.mismatches, done.first) == (1, (0x3FC12345, 0x3FC12344, 0x3FC12345))
 
 
