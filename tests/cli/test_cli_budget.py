@@ -1,4 +1,4 @@
-"""`accprobe budget`: whole outputs, files of one's own, and how it ends."""
+"""`accprobe budget` and `accprobe tolerance`: whole outputs, files of operands, and exit codes."""
 
 from __future__ import annotations
 
@@ -132,3 +132,42 @@ def test_an_interruption_keeps_what_is_known(form: str, monkeypatch: pytest.Monk
         assert (told["interrupted"], len(told["rows"])) == (True, 2)
     else:
         assert "Interrupted: some of the errors are missing." in result.stdout
+
+
+PROMOTED = ("QGMMA", "--k", "512", "--m", "8", "--n", "8", "--promote-every", "128", "--out", "bf16")
+
+
+@pytest.fixture(autouse=True)
+def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accprobe.budget.tolerance.TESTS", 20)
+
+
+tolerance = partial(invoke, "tolerance")
+
+
+def test_tolerance_in_json() -> None:
+    result = tolerance(*PROMOTED, "--format", "json", "--data", "same-sign", "--atol", "0.1", "--false-alarms", "1e-6")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert 0 < found["sums_over_sum"] < found["any_operands_over_sum"] < 0.05
+    assert found["atol"] > 0
+    assert (found["rtol"], found["false_alarms"], found["promote_every"]) == (2.0**-8, 1e-6, 128)
+    assert found["own"] == {"atol": 0.1, "rtol": 0.0}
+    assert (found["m"], found["n"]) == (8, 8)
+    (cut,) = (row for row in found["kill_table"] if row["mistake"] == "the result truncated, not rounded")
+    assert set(cut["caught"]) == set(found["passed"]) == {"elements", "allclose", "calc_diff", "own"}
+    assert not found["simulated"]
+
+
+def test_terminal_has_a_test_of_the_users_and_keeps_its_width() -> None:
+    result = tolerance(*PROMOTED, "--atol", "0.01", columns=80)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "own |got - f64 reference| <= 0.01 " in " ".join(result.stdout.split())
+    assert "out=" not in tolerance(*PROMOTED, "--out", "f32", columns=80).stdout
+
+
+def test_a_measured_product_has_its_own_k_and_result() -> None:
+    name = "products-h200:torch:_scaled_mm 512x512x512 e4m3 -> bf16, scale=tensor, use_fast_accum=False"
+    found = json.loads(tolerance(name, "--m", "4", "--n", "4", "--format", "json").stdout)
+    assert (found["k"], found["promote_every"], found["out"]) == (512, 128, "bf16")

@@ -193,7 +193,7 @@ def running(path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def test_ctrl_c_again_and_again_ends_the_workers_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    """SIGTERM and a signal to the parent alone are those of a callable: see test_ending.py."""
+    """SIGTERM and a signal to the parent alone are in test_interrupts.py."""
     path = tmp_path / "r.json"
     with running(path) as process:
         for _ in range(3):

@@ -1,15 +1,18 @@
-"""What the command does with standard streams that fail it: whole processes, as a shell starts them."""
+"""Whole processes, as a shell starts them: standard streams that fail, and libraries that abort at the end."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from accprobe import __version__
 
 ACCPROBE = [sys.executable, "-m", "accprobe"]
 
@@ -89,3 +92,27 @@ def test_what_a_callable_writes_is_not_in_the_output(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["claims"][0]["status"] == "confirmed"
     said = {"as it is imported", "a child then", "in Python", "a child", "in C"}
     assert {line for line in done.stderr.decode().splitlines() if not line.startswith("accprobe: ")} == said
+
+
+ABORTS = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.abort, None)
+sys.argv = ["accprobe", *{arguments}]
+sys.modules.update({loaded})
+import accprobe.__main__
+accprobe.__main__.main()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["show", "no such report"], 2)])
+def test_an_abort_of_libraries_beside_torch_is_not_the_exit_status(arguments: list[str], status: int) -> None:
+    done = subprocess.run([sys.executable, "-c", ABORTS.format(arguments=arguments, loaded="torch=None")], capture_output=True)
+    assert done.returncode == status
+    assert bool(status) == (__version__.encode() not in done.stdout)
+    assert bool(status) == bool(done.stderr)
+
+
+def test_elsewhere_libraries_end_as_they_do() -> None:
+    done = subprocess.run([sys.executable, "-c", ABORTS.format(arguments=["--version"], loaded="")], capture_output=True)
+    assert done.returncode == -signal.SIGABRT

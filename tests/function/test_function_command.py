@@ -1,4 +1,4 @@
-"""`accprobe function` on callables: what they compute, on every operand of a 16-bit format."""
+"""`accprobe function` on callables and quantisers: what they compute, on every operand of a 16-bit format."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from marks import only_on_a_gpu
 
 import accprobe
 from accprobe.cli.function import measure_at_once
+from accprobe.function import quantisers
 from accprobe.function.units import SCALAR_UNITS
 
 run = partial(invoke, "function", "--device", "cpu", columns=200)
@@ -153,3 +154,64 @@ def test_a_kernel_of_triton_is_named(command: str, computes: str) -> None:
     found = invoke("function", f"{TRITON}:{name}", *options, "--device", "cuda:0", columns=300)
     assert found.exit_code == 0, found.output
     assert computes in found.stdout
+
+
+QUANTISERS = """
+import ml_dtypes
+import numpy as np
+import accprobe
+def narrow(x): return np.clip(x, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+def whole(x): return x.astype(np.float32)
+def divide(x, scale): return narrow(whole(x) / scale)
+def reciprocal(x, scale): return narrow(whole(x) * (1 / scale))
+def multiply(x, scale): return (whole(x) * scale).astype(ml_dtypes.float8_e5m2)
+def blocks(x, scale): return narrow(whole(x) / np.repeat(scale, 128, -1))
+def full(x, scale):
+    return narrow(whole(x) * accprobe.predict("functions-h200:rcp.approx.f32", np.broadcast_to(scale, x.shape)))
+def half(x, scale): return narrow(np.float16(whole(x) / scale))
+def first(x, scale): return narrow(x[:1])
+"""
+
+
+@pytest.fixture
+def own_quantisers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = tmp_path / "own.py"
+    path.write_text(QUANTISERS)
+    monkeypatch.setattr(quantisers, "scale_values", lambda: np.array([1, 1 / 448, 41, 0.1], np.float32))
+    return str(path)
+
+
+run_quantiser = partial(invoke, *["function", "--dtype", "f16", "--device", "cpu", "--arrays", "numpy"], columns=300)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "computes"),
+    [
+        ("divide", "row", "each row: x / scale in f32, rounded to e4m3 (RNE), saturated, subnormal results kept;"),
+        ("reciprocal", "tensor", "each tensor: x · (1 / scale) in f32, rounded to e4m3 (RNE), saturated"),
+        ("multiply", "row", "x · scale in f32, rounded to e5m2 (RNE), too large values become infinity"),
+        ("blocks", "block", "each block: x / scale in f32, rounded to e4m3"),
+        ("full", "row", "div.full(x, scale) in f32, rounded to e4m3 (RNE), saturated"),
+        ("half", "row", "x / scale in f32, rounded to f16, rounded to e4m3"),
+    ],
+)
+def test_a_quantiser_is_explained_on_every_operand(name: str, layout: str, computes: str, own_quantisers: str) -> None:
+    found = run_quantiser(f"{own_quantisers}:{name}", "--scale", layout)
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert computes in found.stdout
+    assert "262,144 combinations of operands compared, 0 differ" in found.stdout
+
+
+def test_a_division_and_a_multiplication_by_the_reciprocal_differ(own_quantisers: str) -> None:
+    found = run_quantiser(f"{own_quantisers}:divide", "--scale", "row", "--versus", f"{own_quantisers}:reciprocal")
+    assert found.exit_code == 1
+    first = found.stdout.splitlines()[0]
+    assert "reciprocal differ for" in first
+    assert "by at most 1 ulp; first: x = 0x" in first
+    assert run_quantiser(f"{own_quantisers}:divide", "--scale", "row", "--versus", f"{own_quantisers}:divide").exit_code == 0
+
+
+def test_a_result_of_another_shape_is_one_sentence(own_quantisers: str) -> None:
+    found = run_quantiser(f"{own_quantisers}:first", "--scale", "row")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "own.py:first returns [1, 65536] of float8_e4m3fn; expected" in found.stderr

@@ -21,6 +21,7 @@ from accprobe.testing import (
     assert_batch_invariant,
     assert_every_k_once,
     assert_promotes,
+    assert_same_bits,
     assert_same_plan,
     assert_same_reduction,
 )
@@ -154,3 +155,25 @@ def test_reductions_are_compared_and_checked() -> None:
         AssertionError, match=r"another plan than of_few: .* 8 lanes(.|\n)*accprobe reduce .*:summed --shape 8x32"
     ):
         assert_same_reduction(summed, of_few, **of)
+
+
+def normalised(x: Any) -> Any:
+    return torch.nn.functional.normalize(x)
+
+
+def shifted(x: Any) -> Any:
+    """Each row depends on the number of rows."""
+    return normalised(x) * (1 + len(x) / 256)
+
+
+X = torch.arange(32.0).reshape(8, 4)
+
+
+def test_equal_programs_pass() -> None:
+    assert_same_bits(normalised, lambda x: normalised(x), inputs=[X])
+    assert_same_bits(normalised, inputs=[X], batch=(1, 8))
+
+
+def test_the_first_difference_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"first difference: aten.mul .*1\.00390625.* against .*1\.03125"):
+        assert_same_bits(shifted, inputs=[X], batch=(1, 8))

@@ -1,4 +1,4 @@
-"""Devices whose sums of block-scaled products an evaluator of another make computes: found again, and told from their like."""
+"""Planted devices of block-scaled and narrow instructions: what is planted is found and confirmed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from departures import Scaling, Wide
 from fakes import Tiled
 from outside import Unit
 
+from accprobe.build.lowerings import Lowering
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.model.published import known_models
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product, chain
 from accprobe.operands.kinds import draw, kinds
 from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, joined
 from accprobe.operands.sparse import stored_products
 from accprobe.records.rows import Row
+from accprobe.report.words import detour
 from accprobe.survey.row import Surveyor
 from accprobe.verify.coverage import Coverage, cover
 
@@ -205,3 +208,39 @@ def test_a_wrong_layout_ends_unverified_with_the_place(inst: Instruction, laid: 
     assert reason in row.reason
     assert "please report it" in row.reason
     assert not row.findings
+
+
+KNOWN = known_models("h100")
+NAMES = [
+    "mma.sync.m16n8k64.s32.s4.u4.s32",
+    "mma.sync.m8n8k32.satfinite.s32.s4.s4.s32",
+    "mma.sync.m8n8k128.s32.b1.b1.s32.xor.popc",
+    "mma.sync.m8n8k128.s32.b1.b1.s32.and.popc",
+    "wgmma.m64n8k256.s32.b1.b1.and.popc",
+    "mma.sync.m8n8k4.f32.f16.f16.f32",
+    "mma.sync.m8n8k4.f32.f16.f16.f16",
+    "mma.sync.m8n8k4.f16.f16.f16.f16",
+]
+# Others have their shape.
+LONG = (NAMES[1], *NAMES[3:5], *NAMES[-2:])
+
+
+def narrow_row(name: str, model: DotModel | None = None, lowering: Lowering | None = None) -> Row:
+    inst = parse(name)
+    known = KNOWN[inst]
+    return Surveyor(Tiled(inst, model or known.model, lowering=lowering or known.lowering)).row(inst, 1 << 14, 0)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in NAMES])
+def test_what_is_planted_is_found(name: str) -> None:
+    row = narrow_row(name)
+    assert (row.status, row.reason) == ("confirmed", "")
+    assert row.model == KNOWN[parse(name)].model
+    assert bool(detour(row)) == any(converted in name for converted in ("m8n8k4", ".s4."))
+    assert Row.model_validate_json(row.model_dump_json(exclude_defaults=True)).status == "confirmed"
+
+
+def test_multiply_adds_are_not_what_a_warpgroup_s_instruction_becomes() -> None:
+    row = narrow_row("wgmma.m64n8k256.s32.b1.b1.and.popc", lowering=Lowering((), (("FFMA", 8),), "nvdisasm", "ab" * 32))
+    assert row.status == "unverified"
+    assert all(finding.bound != "exact" for finding in row.findings.values())
