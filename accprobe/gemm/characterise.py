@@ -33,9 +33,10 @@ from accprobe.gemm.tree.decomposition import (
     with_first_sums_swapped,
     with_repeated_products,
 )
+from accprobe.gemm.tree.pairs import make_tree_builder
 from accprobe.gemm.tree.slices import in_slices
-from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
 from accprobe.gemm.verification import verify_plans
+from accprobe.infer.tree_builder import NoTree
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 

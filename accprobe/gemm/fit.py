@@ -30,9 +30,9 @@ from accprobe.gemm.plans import (
 )
 from accprobe.gemm.tree.decomposition import with_first_sums_swapped
 from accprobe.gemm.tree.slices import slice_readings
-from accprobe.gemm.tree.tree_builder import NoTree
 from accprobe.gemm.verification import TOGETHER
 from accprobe.infer.neighbours import alternatives
+from accprobe.infer.tree_builder import NoTree
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Merged, ProductModel, SubnormalSums
 from accprobe.model.tree import Arithmetic, FloatArithmetic

@@ -32,7 +32,8 @@ from accprobe.gemm.checks.regions import Region, ranges, same_rows
 from accprobe.gemm.dots import SparseDots
 from accprobe.gemm.findings import miscounts, row
 from accprobe.gemm.tree.decomposition import decompose, products_per_sum
-from accprobe.gemm.tree.tree_builder import NoTree, make_tree_builder
+from accprobe.gemm.tree.pairs import make_tree_builder
+from accprobe.infer.tree_builder import NoTree
 from accprobe.isa import formats
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Node, chains_of

@@ -27,7 +27,7 @@ from accprobe.gemm.dots import (
 from accprobe.gemm.findings import ProductOutcome, findings, row, status
 from accprobe.gemm.fit import fit
 from accprobe.gemm.plans import draft
-from accprobe.gemm.tree.tree_builder import NoTree
+from accprobe.infer.tree_builder import NoTree
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.model.product import Chain, ProductModel, addition, in_chunks, multiply_add
 from accprobe.operands.distributions import DISTRIBUTIONS, random_lines

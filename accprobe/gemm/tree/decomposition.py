@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from accprobe.callables.operands import Ints
-from accprobe.gemm.tree.tree_builder import NoTree, PartialTree
+from accprobe.infer.tree_builder import NoTree, PartialTree
 from accprobe.model.product import (
     Chain,
     FusedSums,

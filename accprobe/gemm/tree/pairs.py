@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from accprobe.callables.operands import Ints, layout_of, power
 from accprobe.evaluate.error_free import Floats
 from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.tree.units import Units, units_in
+from accprobe.gemm.tree.units import Units, measured_units, units_in, units_of_b
+from accprobe.infer.tree_builder import TreeBuilder
 from accprobe.isa.formats import Bits
 
 # Calls for the units of one pair beyond which the products are sorted instead.
@@ -38,7 +39,7 @@ class ProductPairs:
     def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
         """Return the number of `leaves` in the smallest subtree with i and each j, [len(j)]; all other products are zero.
 
-        The size is 1 where j is i. The sizes are raw measurements; `is_whole` checks them.
+        The size is 1 where j is i. The sizes are raw measurements; the tree builder checks them.
         """
         others = leaves[leaves != i]
         wanted = np.isin(others, j)
@@ -143,11 +144,6 @@ def _calls(n: int, base: int, height: int, width: int, most: int) -> int:
     return calls
 
 
-def is_whole(sizes: Floats, leaves: int) -> bool:
-    """Return whether all sizes are whole numbers from 1 to `leaves`."""
-    return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
-
-
 class ColumnPairs(ProductPairs):
     """`ProductPairs` for a fixed A: each query takes one column, and all rows of D have the same results."""
 
@@ -241,3 +237,10 @@ class ColumnPairs(ProductPairs):
             lines[numbers, j[some]] = power(spec.b, each.large[1], negative=True)
 
         return units_in(self._subject.of_columns(self._a, self._rows[0], self._columns, len(i), fill), spec, each)
+
+
+def make_tree_builder(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> TreeBuilder:
+    spec = subject.spec
+    if spec.a_exponent is None:
+        return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)))
+    return TreeBuilder(ColumnPairs(subject, rows, columns, units_of_b(spec, spec.a_exponent)))

@@ -20,8 +20,8 @@ import numpy as np
 from accprobe.callables.operands import Ints, layout_of, power
 from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.tree.decomposition import flat, forward, order_name, renumbered, reordered
-from accprobe.gemm.tree.tree_builder import NoTree, measured_units
-from accprobe.gemm.tree.units import Units, units_in
+from accprobe.gemm.tree.units import Units, measured_units, units_in
+from accprobe.infer.tree_builder import NoTree
 from accprobe.model.product import Chain, Merged, Nested, Node, chains_of, nested
 
 # Maximum number of slices in every reading of the tree but the first.

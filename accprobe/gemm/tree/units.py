@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.callables.operands import MAX_EXPONENT, MIN_EXPONENT, factors, lowest
+from accprobe.callables.operands import MAX_EXPONENT, MIN_EXPONENT, Ints, factors, layout_of, lowest, power
 from accprobe.callables.spec import Spec
+from accprobe.gemm.blackbox import RecordedCallable
+from accprobe.gemm.checks.contract import single_products
 from accprobe.isa.formats import FORMATS, Bits
 
 # Exponent limit on both sides of 0 if nothing is f16; doubled for f64.
@@ -72,3 +74,58 @@ def units_in(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
     """Return the number of units in each element modulo `each.modulus`."""
     with np.errstate(invalid="ignore"):
         return np.asarray(spec.out.values(d) * 2.0 ** -sum(each.unit) % each.modulus)
+
+
+# Random windows of units over all of K that check the count, and the reciprocal share of units left out. Odd counts reveal
+# formats with one bit less.
+RANDOM_WINDOWS, OMIT_AT_MOST = 32, 64
+
+
+def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
+    """Return the units farthest from the large products that are visible, cancel and count exactly; else the nearest."""
+    spec, candidates = subject.spec, list(unit_candidates(subject.spec))
+    for each in candidates[:-1]:
+        words = power(spec.a, each.unit[0]), power(spec.b, each.unit[1])
+        visible = single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)
+        if visible.all() and _cancels(subject, rows, columns, leaves, each):
+            return _with_batch_size(subject, rows, columns, leaves, each)
+    return _with_batch_size(subject, rows, columns, leaves, candidates[-1])
+
+
+def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
+    """Return whether one large number of each row cancels with one of each column, anywhere in K."""
+    spec = subject.spec
+    order = np.random.default_rng(len(leaves)).permutation(leaves)
+    half = len(order) // 2
+    if not half:
+        return True
+    i, j = np.resize(order[:half], len(rows)), np.resize(order[half:], len(columns))
+    a, b = layout_of(spec).blank()
+    a[rows, i], b[:, i] = (power(fmt, e) for fmt, e in zip((spec.a, spec.b), each.large, strict=True))
+    a[:, j] = power(spec.a, each.large[0])
+    b[columns, j] = power(spec.b, each.large[1], negative=True)
+    d = subject.product(a, b)[np.ix_(rows, columns)]
+    return bool(np.all(spec.out.values(d) == 0))
+
+
+def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> Units:
+    """Return the units with the largest batch size that counts without error, for neighbouring k and across K."""
+    rng = np.random.default_rng(len(leaves))
+    for most in batch_sizes(each.most):
+        runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
+        runs += [rng.permutation(leaves)[:most] for _ in range(RANDOM_WINDOWS)]
+        runs = [run[rng.permutation(len(run)) >= rng.integers(0, OMIT_AT_MOST)] for run in runs]
+        if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
+            break
+    return replace(each, most=most)
+
+
+def _counts(subject: RecordedCallable, rows: Ints, columns: Ints, runs: list[Ints], each: Units) -> bool:
+    spec = subject.spec
+    a, b = layout_of(spec).blank()
+    for row, run in zip(rows, runs, strict=False):
+        a[row, run] = power(spec.a, each.unit[0])
+    b[:, :] = power(spec.b, each.unit[1])
+    d = subject.product(a, b)[np.ix_(rows[: len(runs)], columns)]
+    sizes = np.array([len(run) for run in runs])
+    return bool(np.all(units_in(d, spec, each) == sizes[:, None]))

@@ -14,14 +14,18 @@ term beside them survives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
+from numpy.typing import NDArray
 
+from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.draft import Draft, Tree, choose_word, leaves_of, named
+from accprobe.infer.tree_builder import NoTree, PartialTree, TreeBuilder
 from accprobe.infer.workbench import Dyadic, LeafValues, Workbench, two_to
 from accprobe.isa.formats import FORMATS
 from accprobe.model.fields import Name
@@ -45,10 +49,6 @@ ORDINARY = 2  # Terms of an ordinary add and of a multiply-add.
 F32 = FORMATS["f32"]
 
 
-class _Contradiction(Exception):
-    """No summation tree gives the results."""
-
-
 def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Find the summation tree. If it is not observable, keep the draft's order and say so in the finding."""
     big, unit = _magnitudes(bench)
@@ -56,12 +56,12 @@ def order(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
         of = " of one block" if bench.inst.scale is not None else ""
         note = f"products{of} span only {big - unit} bits, too few for a unit to be lost beside a large one"
         return _addend_last(bench, draft, note)
-    search = _Search(bench, big, unit)
+    pairs = _Triples(bench, big, unit)
     try:
-        tree = search.build([bench.addend, *range(bench.inst.k)])
-    except _Contradiction as contradiction:
-        return draft, {"order": Finding(None, "undetermined", note=str(contradiction), evidence=search.evidence)}
-    return replace(draft, tree=tree), {"order": Finding(None, evidence=search.evidence)}
+        found = TreeBuilder(pairs, both_ends=False).tree(np.array([bench.addend, *range(bench.inst.k)]))
+    except NoTree as e:
+        return draft, {"order": Finding(None, "undetermined", note=str(e), evidence=pairs.evidence)}
+    return replace(draft, tree=_nested(found, bench.addend)), {"order": Finding(None, evidence=pairs.evidence)}
 
 
 def _magnitudes(bench: Workbench) -> tuple[int, int]:
@@ -111,65 +111,53 @@ def _with_lone_products(tree: Tree, addend: int) -> Tree:
     return tuple(_with_lone_products(child, addend) for child in tree)
 
 
-class _Search:
+class _Triples:
+    """Measures the leaves of one instruction, each triple of them in a dot product of its own."""
+
     def __init__(self, bench: Workbench, big: int, unit: int) -> None:
-        self.bench, self.big, self.unit = bench, big, unit
+        self._bench, self._big, self._unit = bench, two_to(big), two_to(unit)
+        self._first_met: dict[int, dict[frozenset[int], int]] = {}
         self.evidence: tuple[Exchange, ...] = ()
 
-    def build(self, leaves: list[int]) -> Tree:
-        if len(leaves) == 1:
-            return leaves[0]
-        if len(leaves) == 2:
-            return (leaves[0], leaves[1])
-        pivot, others = leaves[0], leaves[1:]
-        first_met = self._first_met(pivot, others)
-        below = {j: frozenset(x for x in others if x != j and first_met[frozenset((j, x))] == x) for j in others}
-        node: Tree = pivot
-        placed: frozenset[int] = frozenset()
-        for level in sorted(set(below.values()), key=len):
-            if level != placed:
-                raise _Contradiction(f"the sums between leaf {pivot} and the result are not nested")
-            here = [j for j in others if below[j] == level]
-            groups = _groups(here, lambda j, x: first_met[frozenset((j, x))] == PAIR_FIRST)
-            node = (node, *(self.build(group) for group in groups))
-            placed = placed | frozenset(here)
-        return node
+    def sizes(self, i: int, j: Integers, leaves: Integers) -> Floats:
+        met = self._first_met[i] = self._ask(i, list(combinations(leaves[leaves != i].tolist(), 2)))
+        later = Counter(met.values())  # by leaf, the leaves that are added to i after it
+        return len(leaves) - np.array([later[x] for x in j.tolist()], np.float64)
 
-    def _first_met(self, pivot: int, others: list[int]) -> dict[frozenset[int], int]:
-        """Return, for each pair, the leaf that is added to the pivot first, PAIR_FIRST or ALL_AT_ONCE."""
-        pairs = list(combinations(others, 2))
-        big, minus, unit = two_to(self.big), -two_to(self.big), two_to(self.unit)
+    def joined_with(self, i: int, ks: Integers, before: int) -> NDArray[np.bool_]:
+        met = self._first_met[before]
+        return np.array([k == i or met[frozenset((i, k))] == PAIR_FIRST for k in ks.tolist()])
+
+    def _ask(self, pivot: int, pairs: Sequence[tuple[int, int]]) -> dict[frozenset[int], int]:
+        """Return the leaf of each pair that is added to the pivot first, PAIR_FIRST or ALL_AT_ONCE."""
+        if not pairs:
+            return {}
         rows: list[LeafValues] = []
         for j, other in pairs:
-            rows += [
-                {pivot: big, j: minus, other: unit},
-                {pivot: big, other: minus, j: unit},
-                {j: big, other: minus, pivot: unit},
-            ]
-        operands = self.bench.request(rows)
-        d = self.bench.query(operands)
-        surviving = (d == self.bench.result_pattern(unit)).reshape(-1, 3).tolist()
+            for x, y, z in ((pivot, j, other), (pivot, other, j), (j, other, pivot)):
+                rows.append({x: self._big, y: -self._big, z: self._unit})
+        operands = self._bench.request(rows)
+        d = self._bench.query(operands)
+        surviving = (d == self._bench.result_pattern(self._unit)).reshape(-1, 3).tolist()
         if not self.evidence:
-            self.evidence = self.bench.exchanges(operands, d, np.linspace(0, len(rows) - 1, EVIDENCE).astype(int))
+            self.evidence = self._bench.exchanges(operands, d, np.linspace(0, len(rows) - 1, EVIDENCE).astype(int))
         met: dict[frozenset[int], int] = {}
         for (j, other), survives in zip(pairs, surviving, strict=True):
             if survives.count(True) == 2:
-                raise _Contradiction(f"leaves {pivot}, {j} and {other} cancel in two ways at once: no tree does that")
+                raise NoTree(f"leaves {pivot}, {j} and {other} cancel in two ways at once: no tree does that")
             met[frozenset((j, other))] = (j, other, PAIR_FIRST)[survives.index(True)] if sum(survives) == 1 else ALL_AT_ONCE
         return met
 
 
-def _groups(leaves: list[int], together: Callable[[int, int], bool]) -> list[list[int]]:
-    groups: list[list[int]] = []
-    for leaf in leaves:
-        joined = [group for group in groups if any(together(leaf, other) for other in group)]
-        if len(joined) > 1 or (joined and not all(together(leaf, other) for other in joined[0])):
-            raise _Contradiction(f"leaf {leaf} belongs to two sums")
-        if joined:
-            joined[0].append(leaf)
-        else:
-            groups.append([leaf])
-    return groups
+def _nested(leaf: int | PartialTree, addend: int) -> Tree:
+    """Return the tree as nested tuples, the terms of each sum by their first leaf, C first."""
+    if isinstance(leaf, int):
+        return leaf
+    node: Tree = leaf.first
+    for join in leaf.joins:
+        terms = [node, *(_nested(x, addend) for x in join)]
+        node = tuple(sorted(terms, key=lambda term: min((x + 1) % (addend + 1) for x in leaves_of(term))))
+    return node
 
 
 def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:

@@ -1,25 +1,40 @@
-"""Build the summation tree of K from subtree sizes: follow one product up to the root and collect what is added at each sum."""
+"""Build a summation tree from subtree sizes: follow one leaf up to the root and collect what is added at each sum.
+
+The sizes are measured by `LeafPairs`: for an instruction in separate dot products (infer/experiments/order.py), for a matrix
+product in the rows and columns of D (gemm/tree/pairs.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from accprobe.callables.operands import Ints, layout_of, power
 from accprobe.errors import AccprobeError
-from accprobe.gemm.blackbox import RecordedCallable
-from accprobe.gemm.checks.contract import single_products
-from accprobe.gemm.tree.pairs import ColumnPairs, ProductPairs, is_whole
-from accprobe.gemm.tree.units import Units, batch_sizes, unit_candidates, units_in, units_of_b
+from accprobe.evaluate.error_free import Floats
+from accprobe.evaluate.error_free import Integers as Ints
 
 # Subtrees of one shape that are probed; further ones are assumed equal until verification.
 SAMPLED_PARTS = 3
+# Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
+WIDEST = 64
+
+
+class LeafPairs(Protocol):
+    """Measurements of pairs of leaves, by the means of a subject."""
+
+    def sizes(self, i: int, j: Ints, leaves: Ints) -> Floats:
+        """Return the number of `leaves` in the smallest subtree with i and each j, [len(j)]; all other leaves are zero."""
+
+    def joined_with(self, i: int, ks: Ints, before: int) -> NDArray[np.bool_]:
+        """Return which of n leaves are added to i (one of them) before `before` is, [n]."""
 
 
 class NoTree(AccprobeError):
-    """The measured sizes fit no tree: large products do not absorb units, or elements differ in their order of additions."""
+    """The measured sizes fit no tree: large terms do not absorb units, or elements differ in their order of additions."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +71,19 @@ class PartialTree:
 
 
 class TreeBuilder:
-    """Probes and builds the tree, with only SAMPLED_PARTS of the subtrees of one shape."""
+    """Probes and builds the tree, with only SAMPLED_PARTS of the subtrees of one shape.
 
-    def __init__(self, pairs: ProductPairs) -> None:
-        self._pairs = pairs
+    both_ends: whether to start at the last leaf, too, if no order of sums shows from the first one. A long chain that runs from
+    the last leaf to the first needs few queries then.
+    """
+
+    def __init__(self, pairs: LeafPairs, *, both_ends: bool = True) -> None:
+        self._pairs, self._both_ends = pairs, both_ends
         self._known: dict[tuple[int, ...], list[tuple[int | PartialTree, ...]]] = {}
 
     def tree(self, ks: Ints) -> PartialTree:
         first, sums = int(ks[0]), list(self._joins(ks, int(ks[0])))
-        if len(ks) > 2 and (len(sums) == 1 or not _are_known(sums)):
+        if self._both_ends and len(ks) > 2 and (len(sums) == 1 or not _are_known(sums)):
             backward = list(self._joins(ks, int(ks[-1])))
             if len(backward) > 1 and _are_known(backward):  # the chain runs from the last k to the first
                 first, sums = int(ks[-1]), backward
@@ -115,7 +134,7 @@ class TreeBuilder:
             return
         others = ks[ks != first]
         sizes, below = self._pairs.sizes(first, others, ks), 1
-        if not is_whole(sizes, len(ks)):
+        if not _is_whole(sizes, len(ks)):
             yield None, False
             return
         for size in np.unique(sizes):
@@ -148,70 +167,10 @@ class TreeBuilder:
         return tuple(found)
 
 
-def make_tree_builder(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> TreeBuilder:
-    spec = subject.spec
-    if spec.a_exponent is None:
-        return TreeBuilder(ProductPairs(subject, rows, columns, measured_units(subject, rows, columns, leaves)))
-    return TreeBuilder(ColumnPairs(subject, rows, columns, units_of_b(spec, spec.a_exponent)))
-
-
 def _are_known(sums: Sequence[tuple[Ints | None, bool]]) -> bool:
     return all(new is not None for new, _ in sums)
 
 
-# Maximum width of a fused sum. Wider ones mean that large products do not absorb units.
-WIDEST = 64
-
-# Random windows of units over all of K that check the count, and the reciprocal share of units left out. Odd counts reveal
-# formats with one bit less.
-RANDOM_WINDOWS, OMIT_AT_MOST = 32, 64
-
-
-def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
-    """Return the units farthest from the large products that are visible, cancel and count exactly; else the nearest."""
-    spec, candidates = subject.spec, list(unit_candidates(subject.spec))
-    for each in candidates[:-1]:
-        words = power(spec.a, each.unit[0]), power(spec.b, each.unit[1])
-        visible = single_products(subject, rows, columns, leaves, *words) == 2.0 ** sum(each.unit)
-        if visible.all() and _cancels(subject, rows, columns, leaves, each):
-            return _with_batch_size(subject, rows, columns, leaves, each)
-    return _with_batch_size(subject, rows, columns, leaves, candidates[-1])
-
-
-def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> bool:
-    """Return whether one large number of each row cancels with one of each column, anywhere in K."""
-    spec = subject.spec
-    order = np.random.default_rng(len(leaves)).permutation(leaves)
-    half = len(order) // 2
-    if not half:
-        return True
-    i, j = np.resize(order[:half], len(rows)), np.resize(order[half:], len(columns))
-    a, b = layout_of(spec).blank()
-    a[rows, i], b[:, i] = (power(fmt, e) for fmt, e in zip((spec.a, spec.b), each.large, strict=True))
-    a[:, j] = power(spec.a, each.large[0])
-    b[columns, j] = power(spec.b, each.large[1], negative=True)
-    d = subject.product(a, b)[np.ix_(rows, columns)]
-    return bool(np.all(spec.out.values(d) == 0))
-
-
-def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> Units:
-    """Return the units with the largest batch size that counts without error, for neighbouring k and across K."""
-    rng = np.random.default_rng(len(leaves))
-    for most in batch_sizes(each.most):
-        runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
-        runs += [rng.permutation(leaves)[:most] for _ in range(RANDOM_WINDOWS)]
-        runs = [run[rng.permutation(len(run)) >= rng.integers(0, OMIT_AT_MOST)] for run in runs]
-        if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
-            break
-    return replace(each, most=most)
-
-
-def _counts(subject: RecordedCallable, rows: Ints, columns: Ints, runs: list[Ints], each: Units) -> bool:
-    spec = subject.spec
-    a, b = layout_of(spec).blank()
-    for row, run in zip(rows, runs, strict=False):
-        a[row, run] = power(spec.a, each.unit[0])
-    b[:, :] = power(spec.b, each.unit[1])
-    d = subject.product(a, b)[np.ix_(rows[: len(runs)], columns)]
-    sizes = np.array([len(run) for run in runs])
-    return bool(np.all(units_in(d, spec, each) == sizes[:, None]))
+def _is_whole(sizes: Floats, leaves: int) -> bool:
+    """Return whether all sizes are whole numbers from 1 to `leaves`."""
+    return bool(np.all((sizes >= 1) & (sizes <= leaves) & (sizes == np.round(sizes))))
