@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,6 +17,8 @@ from accprobe.budget.tolerance import ToleranceReport
 from accprobe.compare.diff import Diff, generation, headline
 from accprobe.compare.differences import Difference
 from accprobe.compare.pairs import Pair
+from accprobe.isa.instructions import Instruction
+from accprobe.operands.protocol import Device
 from accprobe.records.verification import Verification
 from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts
@@ -130,8 +133,18 @@ def _chain(chain: Chain) -> JsonObject:
     return asdict(chain) | {"opcodes": dict(chain.opcodes), "most": most, "k": chain.k or None}
 
 
-def verified_data(row: Verified) -> JsonObject:
-    """Return the outcome as a report has it, and the speed."""
+def verification_json(models: str, device: Device, lacking: Sequence[Instruction], rows: Sequence[Verified]) -> str:
+    """Return the outcome of each instruction as a report has it, its speed, and the models that the device cannot run."""
+    data = {
+        "models": models,
+        "device": {"kind": device.kind, "name": device.name, "architecture": device.architecture},
+        "lacking": [inst.name for inst in lacking],
+        "verified": [_verified(row) for row in rows],
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def _verified(row: Verified) -> JsonObject:
     done = replace(row.done, counterexample=row.smallest or row.done.counterexample)
     return {
         "name": row.inst.name,

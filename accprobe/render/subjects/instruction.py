@@ -63,20 +63,6 @@ class Verified(NamedTuple):
         return self.done.compared / self.seconds if self.seconds else 0.0
 
 
-def banner_blocks(device: Device) -> Iterator[Element]:
-    if device.kind == "simulated":
-        yield Paragraph(Phrase("SIMULATED: the device is published models, nothing was measured", "bad"), boxed=True)
-
-
-def compared_blocks(models: str, device: Device, lacking: Sequence[Instruction]) -> Iterator[Element]:
-    """Yield the models, the device, and the models that the device cannot run."""
-    yield Paragraph(Phrase(f"models of {models} compared with {device.name}, {device.architecture}", "quiet"))
-    if lacking:
-        others = f" and {so_many(len(lacking) - 1, 'other')}" if len(lacking) > 1 else ""
-        text = f"! {len(lacking):,} not verified, as the device cannot run them: {lacking[0]}{others}"
-        yield Paragraph(Phrase(text, "warning"))
-
-
 VERIFIED = (
     Column("instruction", lambda row: row.inst.name, least=44),
     Column("dot products", lambda row: f"{row.done.compared:,}", number=True),
@@ -96,8 +82,14 @@ def _events(events: Events | None) -> str:
     return f"{events.hit:,} of {events.possible:,}" if events else ""
 
 
-def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
-    """Yield the verdict; a line for each instruction; mismatches, or the fault rate that their absence excludes."""
+def verification_blocks(
+    models: str, device: Device, lacking: Sequence[Instruction], rows: Sequence[Verified]
+) -> Iterator[Element]:
+    """Yield the verdict; a line for each instruction; mismatches, or the fault rate that their absence excludes; and the models
+    that the device cannot run.
+    """
+    if device.kind == "simulated":
+        yield Paragraph(Phrase("SIMULATED: the device is published models, nothing was measured", "bad"), boxed=True)
     dots, wrong = sum(row.done.compared for row in rows), sum(row.done.mismatches for row in rows)
     among = f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}"
     yield Heading(Phrase(f"{wrong:,} mismatch{'es' * (wrong != 1)}: {among}", "bad" if wrong else "good"), 1)
@@ -107,6 +99,11 @@ def verification_blocks(rows: Sequence[Verified]) -> Iterator[Element]:
     least = min((row.done for row in rows), key=lambda done: done.compared, default=None)
     if least and not wrong and (excluded := excluded_faults(least)):
         yield Paragraph(Phrase(f"for each instruction, {excluded}", "quiet"))
+    yield Paragraph(Phrase(f"models of {models} compared with {device.name}, {device.architecture}", "quiet"))
+    if lacking:
+        others = f" and {so_many(len(lacking) - 1, 'other')}" if len(lacking) > 1 else ""
+        text = f"! {len(lacking):,} not verified, as the device cannot run them: {lacking[0]}{others}"
+        yield Paragraph(Phrase(text, "warning"))
 
 
 def _uncovered(rows: Sequence[Verified]) -> Iterator[Phrase]:
