@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING
 import click
 
 from accprobe.cli.interrupts import exit_interrupted
-from accprobe.cli.output import COULD_NOT, DIFFERS, clear_progress, format_option, print_message, write
+from accprobe.cli.output import COULD_NOT, DIFFERS, clear_progress, format_option, print_message, several, write
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
 
 if TYPE_CHECKING:
-    from accprobe.audit.kernels import Kernel, Reading, Requirements, Shortfall
+    from accprobe.audit.kernels import Kernel, Reading, Shortfall
+
+
+def _architecture(name: str) -> str:
+    """Return the name of an architecture. Raises UnknownName."""
+    from accprobe.isa import architectures
+
+    architectures.get(name)
+    return name
 
 
 @click.command("sass")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIR...")
-@click.option("--arch", metavar="ARCH,…", help="Read only these architectures, such as sm_90a.")
+@click.option("--arch", type=several(_architecture), metavar="ARCH,…", help="Read only these architectures, such as sm_90a.")
 @click.option(
     "--fail-below",
     type=click.IntRange(0),
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
 @click.option("--all", "expand", is_flag=True, help="Print one line per kernel instead of grouping equal ones.")
 def sass_command(
     files: tuple[Path, ...],
-    arch: str | None,
+    arch: tuple[str, ...] | None,
     fail_below: int | None,
     unless_promoted: int | None,
     require: tuple[str, ...],
@@ -71,35 +79,35 @@ def sass_command(
       accprobe sass libkernels.so --arch sm_90a --fail-below 22 --unless-promoted 128
     """
     from accprobe.audit.kernels import Requirements, shortfalls
+    from accprobe.render.data import kernels_json
+    from accprobe.render.document import Paragraph
+    from accprobe.render.subjects.sass import kernels_total, shortfall_line
+    from accprobe.render.terminal import print_blocks
 
     demanded = Requirements(fail_below, unless_promoted, require, forbid)
     if unless_promoted is not None and fail_below is None:
         raise click.UsageError("--unless-promoted goes with --fail-below")
-    if demanded and form == "terminal":
+    on_terminal = form == "terminal"
+    if demanded and on_terminal:
         click.echo("the kernels of each file follow as it is read; the last line is the verdict\n")
-    kernels, reading = _read(files, _targets(arch), jobs, lambda found: _show_file(found, form, expand))
+    kernels, reading = _read(files, arch or (), jobs, lambda found: _show_file(found, expand) if on_terminal else None)
     failed = shortfalls(kernels, demanded)
-    _print(kernels, reading, form)
-    if demanded and form == "terminal":
-        click.echo(_verdict(kernels, reading, failed))
-    _exit(reading, demanded, failed)
-
-
-def _targets(arch: str | None) -> tuple[str, ...]:
-    """Return the named architectures. Raises UnknownName."""
-    from accprobe.isa import architectures
-
-    names = [name.strip() for name in (arch or "").split(",") if name.strip()]
-    for name in names:
-        architectures.get(name)
-    return tuple(dict.fromkeys(names))
+    if on_terminal:
+        print_blocks([*kernels_total(kernels, reading), *([Paragraph(_verdict(kernels, reading, failed))] if demanded else ())])
+    else:
+        write(kernels_json(kernels, reading))
+    for sentence in (*reading.problems, *map(shortfall_line, failed)):
+        print_message(sentence)
+    if failed:
+        sys.exit(DIFFERS)
+    if demanded and reading.problems:
+        raise AccprobeError("the requirements were not checked on what could not be read")
+    if reading.problems:
+        sys.exit(COULD_NOT)
 
 
 def _read(
-    paths: Sequence[Path],
-    targets: tuple[str, ...],
-    jobs: int | None,
-    show_file: Callable[[list[Kernel]], None],
+    paths: Sequence[Path], targets: tuple[str, ...], jobs: int | None, show_file: Callable[[list[Kernel]], None]
 ) -> tuple[list[Kernel], Reading]:
     """Return every kernel. Each file is shown as soon as it is read; after Ctrl-C, the part that was read."""
     from accprobe.audit.kernels import Reading, libraries
@@ -110,9 +118,8 @@ def _read(
     with progress_bar("looking for device code") as show:
 
         def advance(reading: Reading) -> None:
-            kernels = (
-                f"{len(reading.begun):,} kernels with matrix opcodes in {reading.begun[0].file}; " if reading.begun else ""
-            )
+            begun = reading.begun
+            kernels = f"{len(begun):,} kernels with matrix opcodes in {begun[0].file}; " if begun else ""
             show(reading.done, reading.pieces, f"{kernels}{sum(reading.functions.values()):,} functions")
 
         try:
@@ -125,30 +132,16 @@ def _read(
     return kernels, reading
 
 
-def _show_file(kernels: list[Kernel], form: str, expand: bool) -> None:
-    """Print the kernels on a terminal, and an empty line; other formats print all files at the end."""
-    if form != "terminal" or not kernels:
-        return
+def _show_file(kernels: list[Kernel], expand: bool) -> None:
+    """Print the kernels of a file, and an empty line."""
     from accprobe.render.subjects.sass import kernel_blocks
     from accprobe.render.terminal import print_blocks
 
-    clear_progress()
-    print_blocks(kernel_blocks(kernels, expand))
-    click.echo()
-    sys.stdout.flush()
-
-
-def _print(kernels: list[Kernel], reading: Reading, form: str) -> None:
-    """Print the last lines of a terminal, or everything as JSON."""
-    if form == "terminal":
-        from accprobe.render.subjects.sass import kernels_total
-        from accprobe.render.terminal import print_blocks
-
-        print_blocks(kernels_total(kernels, reading))
-        return
-    from accprobe.render.data import kernels_json
-
-    write(kernels_json(kernels, reading))
+    if kernels:
+        clear_progress()
+        print_blocks(kernel_blocks(kernels, expand))
+        click.echo()
+        sys.stdout.flush()
 
 
 def _verdict(kernels: list[Kernel], reading: Reading, failed: list[Shortfall]) -> str:
@@ -159,19 +152,3 @@ def _verdict(kernels: list[Kernel], reading: Reading, failed: list[Shortfall]) -
         failing = len({id(kernel) for each in failed for kernel in each.kernels})
         return f"FAILED: {failing:,} of {count}" if kernels else "FAILED: no kernel with matrix opcodes"
     return f"UNDECIDED: not everything was read; {count} passed" if reading.problems else f"passed: {count}"
-
-
-def _exit(reading: Reading, demanded: Requirements, failed: list[Shortfall]) -> None:
-    """Print problems and failed requirements, and exit with the status."""
-    from accprobe.render.subjects.sass import shortfall_line
-
-    for problem in reading.problems:
-        print_message(problem)
-    for shortfall in failed:
-        print_message(shortfall_line(shortfall))
-    if failed:
-        sys.exit(DIFFERS)
-    if demanded and reading.problems:
-        raise AccprobeError("the requirements were not checked on what could not be read")
-    if reading.problems:
-        sys.exit(COULD_NOT)

@@ -4,130 +4,113 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from accprobe.errors import plain
-from accprobe.health.outcome import GpuOutcome, HealthOutcome, UnitOutcome
+from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
 from accprobe.trace.compare import TraceComparison
 from accprobe.trace.summary import trace_headline
 
 
-class Case(NamedTuple):
-    """A test case. outcome: "" if it passed. kind, message, text: of the failure or error. seconds: None if not measured."""
-
-    group: str
-    name: str
-    outcome: Literal["", "failure", "error", "skipped"] = ""
-    kind: str = ""
-    message: str = ""
-    text: str = ""
-    seconds: float | None = None
-
-
-def suite_element(name: str, cases: Iterable[Case]) -> ElementTree.Element:
-    """Return a test suite with its cases and their counts."""
-    suite = ElementTree.Element("testsuite", name=plain(name))
-    for case in cases:
-        element = ElementTree.SubElement(suite, "testcase", classname=plain(case.group), name=plain(case.name))
-        if case.seconds is not None:
-            element.set("time", f"{case.seconds:.3f}")
-        if case.outcome:
-            details = {"type": case.kind} if case.kind else {}
-            outcome = ElementTree.SubElement(element, case.outcome, details, message=plain(case.message))
-            outcome.text = plain(case.text) or None
-    for count, path in (("tests", ""), ("failures", "/failure"), ("errors", "/error"), ("skipped", "/skipped")):
-        suite.set(count, str(len(suite.findall(f"testcase{path}"))))
-    return suite
-
-
-def junit_text(root: ElementTree.Element) -> str:
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
 def trace_junit(found: TraceComparison) -> str:
     """Return a test case for each module of the first run; one with an origin fails."""
-    suite = "accprobe trace"
+    suite = ElementTree.Element("testsuite", name="accprobe trace")
     failed = {each.module: each for each in reversed(found.origins)}
-    modules = dict.fromkeys(operation.module for operation in found.traces[0].operations)
-    cases = []
+    modules = (operation.module for operation in found.traces[0].operations)
     for module in dict.fromkeys((*modules, *failed)):
-        case = Case(suite, module or "outside of modules")
+        case = _case(suite, "accprobe trace", module or "outside of modules")
         if each := failed.get(module):
-            message = f"{each.operation}: {each.cause.text}"
-            case = case._replace(outcome="failure", kind=each.cause.kind, message=message)
-        cases.append(case)
+            _set_outcome(case, "failure", f"{each.operation}: {each.cause.text}", each.cause.kind)
     if not found.equal and not failed:
-        cases.append(Case(suite, "result", "failure", "different", trace_headline(found)))
-    return junit_text(suite_element(suite, cases))
+        _set_outcome(_case(suite, "accprobe trace", "result"), "failure", trace_headline(found), "different")
+    return _junit_text(suite, [suite])
 
 
 def health_junit(outcome: HealthOutcome) -> str:
     """Return a test suite for each GPU with a case for each unit, and one with an error if the GPU could not be checked."""
-    suites = ElementTree.Element("testsuites", name="accprobe health")
-    suites.extend(suite_element(f"{gpu.where} {gpu.name}", _health_cases(gpu)) for gpu in outcome.gpus)
-    return junit_text(suites)
+    root = ElementTree.Element("testsuites", name="accprobe health")
+    for gpu in outcome.gpus:
+        suite = ElementTree.SubElement(root, "testsuite", name=plain(f"{gpu.where} {gpu.name}"))
+        for unit in gpu.units:
+            case = _case(suite, gpu.where, unit.unit, unit.seconds)
+            if unit.wrong:
+                lines = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
+                _set_outcome(case, "failure", f"{unit.wrong:,} of {unit.dots:,} results differ", "differs", "\n".join(lines))
+        if gpu.status == "healthy" and not gpu.finished:
+            _set_outcome(_case(suite, gpu.where, "the rest", 0.0), "skipped", "interrupted: the rest was not compared")
+        elif gpu.status == "failed" or gpu.reason or not gpu.units:
+            _set_outcome(_case(suite, gpu.where, "check", gpu.seconds), "error", gpu_verdict(gpu), "failed")
+    return _junit_text(root, root)
 
 
-def _health_cases(gpu: GpuOutcome) -> Iterator[Case]:
-    for unit in gpu.units:
-        case = Case(gpu.where, unit.unit, seconds=unit.seconds)
-        if unit.wrong:
-            lines = [line for word in gpu.mismatches if word.instruction == unit.instruction for line in word_lines(word)]
-            message = f"{unit.wrong:,} of {unit.dots:,} results differ"
-            case = case._replace(outcome="failure", kind="differs", message=message, text="\n".join(lines))
-        yield case
-    if gpu.status == "healthy" and not gpu.finished:
-        yield Case(gpu.where, "the rest", "skipped", message="interrupted: the rest was not compared", seconds=0.0)
-    elif gpu.status == "failed" or gpu.reason or not gpu.units:
-        yield Case(gpu.where, "check", "error", "failed", gpu_verdict(gpu), seconds=gpu.seconds)
+def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | None = None) -> ElementTree.Element:
+    """Add a test case, which has passed unless an outcome is set. seconds: None if not measured."""
+    case = ElementTree.SubElement(suite, "testcase", classname=plain(group), name=plain(name))
+    if seconds is not None:
+        case.set("time", f"{seconds:.3f}")
+    return case
 
 
-OF_A_GPU: tuple[tuple[str, str, Callable[[GpuOutcome], float]], ...] = (
-    ("healthy", "1 after a whole check without a mismatch, else 0", lambda gpu: int(gpu.status == "healthy" and gpu.finished)),
-    ("failed", "1 where the GPU could not be checked or stopped", lambda gpu: int(gpu.status == "failed")),
-    ("finished", "1 after a whole check, 0 where it was interrupted or stopped", lambda gpu: int(gpu.finished)),
-    ("check_seconds", "Wall time of the check", lambda gpu: gpu.seconds),
-)
-"""Gauges of each GPU: name, help and value."""
+def _set_outcome(case: ElementTree.Element, outcome: str, message: str, kind: str = "", text: str = "") -> None:
+    """outcome: "failure", "error" or "skipped"."""
+    details = {"type": kind} if kind else {}
+    ElementTree.SubElement(case, outcome, details, message=plain(message)).text = plain(text) or None
 
-OF_A_UNIT: tuple[tuple[str, str, Callable[[GpuOutcome, UnitOutcome], int]], ...] = (
-    ("results_compared", "Results compared, of each matrix unit", lambda gpu, unit: unit.dots),
-    ("results_differing", "Results that differ, of each matrix unit", lambda gpu, unit: unit.wrong),
+
+def _junit_text(root: ElementTree.Element, suites: Iterable[ElementTree.Element]) -> str:
+    """Return the XML, with the number of cases of each outcome in each suite."""
+    for suite in suites:
+        for count, path in (("tests", ""), ("failures", "/failure"), ("errors", "/error"), ("skipped", "/skipped")):
+            suite.set(count, str(len(suite.findall(f"testcase{path}"))))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+Samples = Iterable[tuple[dict[str, str], float]]
+"""Labels, beside those of the GPU, and values."""
+
+GAUGES: tuple[tuple[str, str, Callable[[GpuOutcome], Samples]], ...] = (
+    (
+        "healthy",
+        "1 after a whole check without a mismatch, else 0",
+        lambda gpu: [({}, int(gpu.status == "healthy" and gpu.finished))],
+    ),
+    ("failed", "1 where the GPU could not be checked or stopped", lambda gpu: [({}, int(gpu.status == "failed"))]),
+    ("finished", "1 after a whole check, 0 where it was interrupted or stopped", lambda gpu: [({}, int(gpu.finished))]),
+    ("check_seconds", "Wall time of the check", lambda gpu: [({}, gpu.seconds)]),
+    (
+        "results_compared",
+        "Results compared, of each matrix unit",
+        lambda gpu: (({"unit": each.unit}, each.dots) for each in gpu.units),
+    ),
+    (
+        "results_differing",
+        "Results that differ, of each matrix unit",
+        lambda gpu: (({"unit": each.unit}, each.wrong) for each in gpu.units),
+    ),
     (
         "below_full_load",
         "1 where a matrix unit did not reach full load in a whole check",
-        lambda gpu, unit: int(unit.unit in gpu.below_full_load),
+        lambda gpu: (({"unit": each.unit}, int(each.unit in gpu.below_full_load)) for each in gpu.units),
+    ),
+    (
+        "sm_results_differing",
+        "Results that differ, of each SM that has some",
+        lambda gpu: (({"sm": sm}, wrong) for sm, wrong in gpu.wrong_by_sm.items()),
     ),
 )
-"""Gauges of each matrix unit."""
+"""Name, help and samples of a GPU."""
 
 
 def health_prometheus(outcome: HealthOutcome) -> str:
     """Return gauges in the text format (Prometheus, "Exposition formats") for node_exporter's textfile collector."""
-    return "".join(f"{line}\n" for line in _metrics(outcome))
-
-
-def _metrics(outcome: HealthOutcome) -> Iterator[str]:
-    gpus = [(partial(_labels, gpu, place), gpu) for gpu, place in zip(outcome.gpus, _places(outcome.gpus), strict=True)]
-    for name, what, value in OF_A_GPU:
-        yield from _metric(name, what)
-        yield from (f"accprobe_{name}{labels()} {value(gpu)}" for labels, gpu in gpus)
-    for name, what, of_unit in OF_A_UNIT:
-        yield from _metric(name, what)
-        for labels, gpu in gpus:
-            yield from (f"accprobe_{name}{labels(unit=unit.unit)} {of_unit(gpu, unit)}" for unit in gpu.units)
-    yield from _metric("sm_results_differing", "Results that differ, of each SM that has some")
-    for labels, gpu in gpus:
-        yield from (f"accprobe_sm_results_differing{labels(sm=sm)} {wrong}" for sm, wrong in gpu.wrong_by_sm.items())
-
-
-def _metric(name: str, what: str) -> Iterator[str]:
-    yield f"# HELP accprobe_{name} {what}."
-    yield f"# TYPE accprobe_{name} gauge"
+    lines: list[str] = []
+    for name, what, samples in GAUGES:
+        lines += [f"# HELP accprobe_{name} {what}.", f"# TYPE accprobe_{name} gauge"]
+        for gpu, place in zip(outcome.gpus, _places(outcome.gpus), strict=True):
+            lines += [f"accprobe_{name}{_labels(gpu, place, more)} {value}" for more, value in samples(gpu)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _places(gpus: Sequence[GpuOutcome]) -> Iterator[int]:
@@ -139,7 +122,7 @@ def _places(gpus: Sequence[GpuOutcome]) -> Iterator[int]:
         counted[node] += 1
 
 
-def _labels(gpu: GpuOutcome, place: int, **more: str) -> str:
+def _labels(gpu: GpuOutcome, place: int, more: dict[str, str]) -> str:
     labels = {"device": gpu.device, "name": gpu.name, "kind": gpu.kind, "uuid": gpu.board.uuid or "", "place": str(place)}
     if gpu.node:
         labels |= {"node": gpu.node.address, "node_id": gpu.node.id, "node_gpu": gpu.node.gpu or ""}
