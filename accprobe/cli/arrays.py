@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,13 +64,6 @@ def data_named(word: str) -> Data:
     if "," in word:
         raise AccprobeError(f"'{word}' is several kinds of data: give one")
     raise AccprobeError(f"'{word}' is not FILE.npy, .pt or .safetensors, and not a kind of data; {nearest(word, DATA_KINDS)}")
-
-
-def scale_named(word: str, known: Iterable[str]) -> str:
-    """Return the word if it is one of the known kinds of scales. Raises AccprobeError."""
-    if word not in known:
-        raise AccprobeError(f"unknown scale '{word}'; {nearest(word, known)}")
-    return word
 
 
 def own_data(word: str) -> OwnData:

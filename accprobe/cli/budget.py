@@ -17,12 +17,11 @@ from accprobe.cli.output import (
     seed_option,
     several,
 )
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, nearest
 from accprobe.render.progress import Show, progress_bar
 
 if TYPE_CHECKING:
     from accprobe.budget.error_report import ErrorReport, ErrorRow
-    from accprobe.budget.tolerance import ToleranceRequest
 
 _OUTS = ("f32", "f16", "bf16")
 
@@ -104,7 +103,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     """
     from accprobe.budget.accumulation import of_named
     from accprobe.budget.error_report import BudgetRequest, ErrorReport, planned
-    from accprobe.cli.arrays import data_named, scale_named
+    from accprobe.cli.arrays import data_named
     from accprobe.evaluate.quantised import SHARINGS
     from accprobe.isa import formats
 
@@ -112,8 +111,8 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
     options["out"] = formats.get(out) if out else None
     options["data"] = tuple(map(data_named, options["data"]))
     request = BudgetRequest(**options)
-    for scale in request.scales:
-        scale_named(scale, SHARINGS)
+    if unknown := next((scale for scale in request.scales if scale not in SHARINGS), None):
+        raise AccprobeError(f"unknown scale '{unknown}'; {nearest(unknown, SHARINGS)}")
     if request.out is not None and request.out.name not in _OUTS:
         raise AccprobeError(f"--out {out} is not supported; give one of {', '.join(_OUTS)}")
     accumulations = tuple({each.name: each for each in (of_named(name, dtype or "") for name in names)}.values())
@@ -189,7 +188,22 @@ def _interval(word: str) -> int:
 @click.option("--rtol", type=click.FloatRange(0), metavar="X", help="Relative tolerance of your own test.")
 @seed_option
 @output_options("json")
-def tolerance_command(to: Output, **options: Any) -> None:
+def tolerance_command(
+    name: str,
+    dtype: str | None,
+    k: int | None,
+    m: int | None,
+    n: int | None,
+    promote_every: int | None,
+    split_k: int | None,
+    out: str | None,
+    data: str,
+    false_alarms: float,
+    atol: float | None,
+    rtol: float | None,
+    seed: int,
+    to: Output,
+) -> None:
     """Recommend a tolerance for a test, and show the mistakes it detects.
 
     NAME is an opcode (QGMMA), an instruction of a report, or a measured product; --data is a kind of data or a file. `accprobe
@@ -207,39 +221,13 @@ def tolerance_command(to: Output, **options: Any) -> None:
     Example:
       accprobe tolerance QGMMA --k 7168 --promote-every 128 --out bf16
     """
-    from accprobe.budget.tolerance import advised
-    from accprobe.render.data import tolerance_json
-    from accprobe.render.subjects.budget import tolerance_blocks
-
-    request = _request(**options)
-    with progress_bar("tolerance") as show:
-        found = advised(request, lambda what: show(0, None, what))
-    if request.accumulation.remark:
-        print_message(request.accumulation.remark)
-    to.deliver(lambda: tolerance_blocks(found), lambda _: tolerance_json(found))
-
-
-def _request(
-    name: str,
-    dtype: str | None,
-    k: int | None,
-    m: int | None,
-    n: int | None,
-    promote_every: int | None,
-    split_k: int | None,
-    out: str | None,
-    data: str,
-    false_alarms: float,
-    atol: float | None,
-    rtol: float | None,
-    seed: int,
-) -> ToleranceRequest:
-    """Complete the options with the values of a measured product or of the user's data. Raises UsageError, AccprobeError."""
     from accprobe.budget.accumulation import of_named
     from accprobe.budget.data import OwnData
-    from accprobe.budget.tolerance import OwnTest, ToleranceRequest
+    from accprobe.budget.tolerance import OwnTest, ToleranceRequest, advised
     from accprobe.cli.arrays import data_named
     from accprobe.isa import formats
+    from accprobe.render.data import tolerance_json
+    from accprobe.render.subjects.budget import tolerance_blocks
 
     accumulation, operands = of_named(name, dtype or ""), data_named(data)
     measured = accumulation.measured
@@ -252,7 +240,7 @@ def _request(
     rounded = formats.get(out) if out else measured.result if measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
         raise AccprobeError(f"--out {out} is not supported; give a float format with infinities, such as f32, bf16 or f16")
-    return ToleranceRequest(
+    request = ToleranceRequest(
         accumulation,
         found_k,
         m,
@@ -265,3 +253,8 @@ def _request(
         rate=false_alarms,
         own=None if atol is None and rtol is None else OwnTest(atol or 0.0, rtol or 0.0),
     )
+    with progress_bar("tolerance") as show:
+        found = advised(request, lambda what: show(0, None, what))
+    if accumulation.remark:
+        print_message(accumulation.remark)
+    to.deliver(lambda: tolerance_blocks(found), lambda _: tolerance_json(found))
