@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import invoke
-from heeding import time_limit_can_end
+from commands import invoke, time_limit_can_end
 
 from accprobe.build import driver
 from accprobe.callables.opening import ProductRequest

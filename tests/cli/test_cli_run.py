@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import invoke
+from commands import heed_ctrl_c, invoke, time_limit_can_end
 from fakes import DENSE, FakeDevice, fake_report
-from heeding import heed_ctrl_c, time_limit_can_end
 from planted_processor import planted
 
 from accprobe.devices import open_device

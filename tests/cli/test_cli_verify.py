@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import invoke
+from commands import invoke, time_limit_can_end
 from fakes import Measured
-from heeding import time_limit_can_end
 
 from accprobe import devices
 from accprobe.devices.simulated import SimulatedDevice

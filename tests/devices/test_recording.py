@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import invoke
-from fakes import DENSE, SPARSE, WIDE, FakeDevice, Measured
-from replaying import content
+from fakes import DENSE, SPARSE, WIDE, FakeDevice, Measured, content
 
 from accprobe.devices import Device, open_device, recording
 from accprobe.devices.recording import RecordedDevice, Recording, ReplayDevice

@@ -1,20 +1,24 @@
-"""Kernels of golden chains: what they compute, compare and record, on an emulated GPU; and what they become for a real one."""
+"""Kernels of golden chains: what they compute, compare and record, emulated and on a real GPU; and their machine code."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from emulated_golden import Planted, compiled_for_cpu, pointer
+from emulated_golden import Planted, compiled_for_cpu, planted_source, pointer
+from marks import only_on_a_gpu
 
 from accprobe.build import compiler, toolchain
 from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, golden_shape, golden_source
+from accprobe.devices.cuda import CudaDevice
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.health.golden import NOWHERE, STRIDE
+from accprobe.health.golden import NOWHERE, STRIDE, GoldenBench
 from accprobe.health.operand_batches import cell, singly
+from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import UNITS, chosen
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.report.names import named_models
@@ -148,3 +152,32 @@ def test_what_a_kernel_becomes(unit: str) -> None:
     assert usage is not None
     assert int(usage[1]) * shape.threads <= 65536
     assert shape.shared_bytes <= 227 << 10
+
+
+@only_on_a_gpu[0]
+@only_on_a_gpu[1]
+@pytest.mark.parametrize("unit", list(UNITS))
+def test_no_word_differs_on_any_sm(h200: CudaDevice, unit: str) -> None:
+    models = named_models("h200")
+    inst = chosen(h200, models)[unit]
+    turn = GoldenBench(h200, inst, models[inst], 0).turn(1.5)
+    assert turn.dots > 1e9
+    assert turn.sms == h200.describe()["sm_count"]
+    assert (turn.wrong_by_sm, turn.vanished) == ({}, 0)
+
+
+@only_on_a_gpu[0]
+@only_on_a_gpu[1]
+@pytest.mark.parametrize("unit", ["bf16", "fp8-sparse"])
+def test_a_planted_error_is_found_named_and_shrunk(h200: CudaDevice, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = named_models("h200")
+    inst = chosen(h200, models)[unit]
+    planted = Planted(sm=17, thread=37, register=5, bit=3, word=2, mask=0x1F, a=0x11, b=0x0A)
+    monkeypatch.setattr("accprobe.health.golden.golden_source", partial(planted_source, planted=planted))
+    faulty = GoldenBench(h200, inst, models[inst], 0)
+    turn = faulty.turn(10.0)
+    assert list(turn.wrong_by_sm) == ["17"]
+    seen = turn.seen[0]
+    assert seen.place == SmPlace(sm=17, warp=1, lane=5, register_of_lane=5)
+    assert faulty.again(seen, 100) == 100
+    assert faulty.smallest(seen) is not None

@@ -1,12 +1,15 @@
-"""Commands of accprobe, run in this process."""
+"""Commands of accprobe, run in this process, and the handlers of signals that they change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from click.testing import CliRunner, Result
 
 from accprobe.cli import main
+from accprobe.cli.interrupts import SIGNALS
 
 
 def invoke(*words: str, columns: int = 120, env: Mapping[str, str] | None = None, stdin: str | bytes | None = None) -> Result:
@@ -19,3 +22,21 @@ def assert_refused(result: Result, sentence: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def heed_ctrl_c() -> None:
+    """Restore the default of Ctrl-C: a process that a shell starts in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def time_limit_can_end() -> Iterator[None]:
+    """Restore the handlers of signals after a command, which ignores all signals after the first."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Simulated GPUs that tests measure, and reports made by hand."""
+"""Simulated GPUs that tests measure, reports made by hand, and the content of reports."""
 
 from __future__ import annotations
 
@@ -198,3 +198,15 @@ def with_value(data: dict[str, Any], path: str, value: object) -> dict[str, Any]
     else:
         place[last] = value
     return changed
+
+
+def content(report: Report) -> dict[str, Any]:
+    """Return the content of a report, except times, the kind of device, and `explains`, which no recording has."""
+    data = json.loads(report.dumps())
+    data["device"].pop("kind")
+    data["run"] = data["run"]["selected"]
+    data.pop("sweeps", None)
+    for row in data["claims"]:
+        row.pop("seconds", None)
+        row.pop("explains", None)
+    return data

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from replaying import content
+from fakes import content
 
 from accprobe.devices.recording import ReplayDevice
 from accprobe.errors import NotRecorded
