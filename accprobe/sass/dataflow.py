@@ -164,11 +164,6 @@ class RegisterValues:
         self.undecided: set[int] = set()
         self._targets = first_written(function)
         self._blocks = [self._number(block) for block in range(len(self.flow.blocks))]
-        self._writers: dict[int, list[int]] = {}
-        for number, block in enumerate(self._blocks):
-            for register in block.written:
-                self._writers.setdefault(register, []).append(number)
-        self._meetings: dict[int, set[int]] = {}
         self._origins: dict[int, int] = {}
 
     def _number(self, number: int) -> _Block:
@@ -221,7 +216,8 @@ class RegisterValues:
     def origin(self, value: int) -> int:
         """Return the value itself, or for a value at the start of a block the value that reaches the block.
 
-        A line made that value, or several values merge to it at the start of another block.
+        A line made that value, or it has an input for each of several blocks before. Such merges are made on demand, also where
+        all inputs are one value (Braun et al., "Simple and Efficient Construction of Static Single Assignment Form").
         """
         if value >= 0:
             return value
@@ -230,27 +226,13 @@ class RegisterValues:
         return self._origins[value]
 
     def _reaching(self, block: int, register: int) -> int:
-        meetings = self._meetings_of(register)
-        while block not in meetings:
-            block = self.flow.dominators[block]
+        while len(ways := self.flow.before[block]) == 1:
+            (block,) = ways
             if block == START:
                 return UNKNOWN_VALUE
             if register in self._blocks[block].written:
                 return self._blocks[block].written[register]
         value = -1 - block << _SHIFT | register
         if value not in self.inputs:
-            ways = self.flow.before[block]
             self.inputs[value] = tuple([UNKNOWN_VALUE if way == START else self._blocks[way].value(register) for way in ways])
         return value
-
-    def _meetings_of(self, register: int) -> set[int]:
-        """Return the blocks that merge several values of a register at their start."""
-        if register not in self._meetings:
-            found: set[int] = set()
-            waiting = list(self._writers.get(register, ()))
-            while waiting:
-                new = self.flow.frontiers[waiting.pop()] - found
-                found |= new
-                waiting += new
-            self._meetings[register] = found
-        return self._meetings[register]

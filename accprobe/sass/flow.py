@@ -78,14 +78,14 @@ class Flow:
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """Return the reachable predecessors of each block, START for an entry."""
+        """Return the reachable predecessors of each block, START for an entry and for a block that is never reached."""
         before: list[list[int]] = [[] for _ in self.blocks]
         for entry in self._entries:
             before[entry].append(START)
         for block in self._order:
             for after in self.blocks[block].successors:
                 before[after].append(block)
-        return before
+        return [ways or [START] for ways in before]
 
     @cached_property
     def cycles(self) -> list[int]:
@@ -104,41 +104,6 @@ class Flow:
                 for member in members:
                     component[member] = root
         return component
-
-    @cached_property
-    def dominators(self) -> list[int]:
-        """Return the immediate dominator of each block, START if there is none. Cooper, Harvey & Kennedy, "A simple, fast
-        dominance algorithm".
-        """
-        number = {block: i for i, block in enumerate(self._order)} | {START: -1}
-        found: dict[int, int] = {START: START}
-        changed = True
-        while changed:
-            changed = False
-            for block in self._order:
-                ways = [way for way in self.before[block] if way in found]
-                common = ways[0]
-                for way in ways[1:]:
-                    while common != way:
-                        if number[common] > number[way]:
-                            common = found[common]
-                        else:
-                            way = found[way]
-                if found.get(block) != common:
-                    found[block] = common
-                    changed = True
-        return [found.get(block, START) for block in range(len(self.blocks))]
-
-    @cached_property
-    def frontiers(self) -> list[set[int]]:
-        """Return the dominance frontier of each block."""
-        found: list[set[int]] = [set() for _ in self.blocks]
-        for block, ways in enumerate(self.before):
-            for way in ways if len(ways) > 1 else ():
-                while way != self.dominators[block]:
-                    found[way].add(block)
-                    way = self.dominators[way]
-        return found
 
     def block_of(self, index: int) -> int:
         return bisect_right(self._starts, index) - 1
