@@ -8,15 +8,14 @@ two or three float64 numbers (`error_free`). Other exact sums are Python integer
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate import rounding
-from accprobe.evaluate.decoding import NOTHING, Significands, leading, significands, values_of
+from accprobe.evaluate.decoding import NOTHING, Significands, significands, values_of
 from accprobe.evaluate.error_free import (
     Floats,
     Integers,
@@ -28,16 +27,10 @@ from accprobe.evaluate.error_free import (
     top_bits,
     whole,
 )
-from accprobe.evaluate.terms import CachedTerms, ExactProduct, Other
-from accprobe.isa.formats import Bits, Format
+from accprobe.evaluate.terms import CachedTerms, ExactProduct, Other, Others, remembered
+from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import (
-    DotModel,
-    FloatArithmetic,
-    FusedSum,
-    IntegerArithmetic,
-    Subnormals,
-)
+from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, Subnormals
 from accprobe.operands.request import Request
 
 # Products evaluated at once: few enough for the arrays to stay in a core's cache.
@@ -95,124 +88,93 @@ class Chunk:
 
     def __init__(self, inst: Instruction, request: Request) -> None:
         self._inst, self.terms = inst, CachedTerms(inst, request)
-        self._memory = self.terms.memory
+        self.memory = self.terms.memory
 
     def sum(self, node: FusedSum, model: DotModel) -> Bits:
         """Return the node's results, [n]."""
-        others = self.others(node, model)
-        arithmetic = node.arithmetic
-        if isinstance(arithmetic, IntegerArithmetic):
-            return self._integer_sum(node, others, arithmetic)
-        key = arithmetic, node.products, model.subnormal_operands, *(other.key for other in others)
-        return self._memory.get(key, lambda: (self._float_sum(node, others, arithmetic, model),))[0]
+        others, arithmetic = self.others(node, model), node.arithmetic
+        if isinstance(arithmetic, FloatArithmetic):
+            return self._float_sum(node.products, others, model.subnormal_operands, arithmetic)
+        total, result = self.integer_total(node.products, others), arithmetic.result
+        if arithmetic.overflow == "saturate":
+            total = np.clip(total, -result.largest - 1, result.largest)
+        return total.astype(result.dtype)
 
-    def _float_sum(self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, model: DotModel) -> Bits:
-        exact = self.before_rounding(node, others, model)
-        patterns = rounding.encode(exact.negative, exact.magnitude, exact.exponent, arithmetic)
-        if arithmetic.zero_sign == "ieee":
-            patterns[(exact.magnitude == 0) & self.terms.all_negative(node.products, others)] = arithmetic.result.sign_bit
-        return self._special(patterns, exact.specials, node, others, arithmetic)
-
-    def before_rounding(self, node: FusedSum, others: list[Other], model: DotModel) -> ExactSum:
-        """Return the sum of the terms, aligned as the model says, before it is rounded."""
-        arithmetic = node.arithmetic
-        assert isinstance(arithmetic, FloatArithmetic)
-        key = node.products, model.subnormal_operands, *(other.key for other in others)
-        if arithmetic.alignment_bits is None:
-            of_result = "exact", arithmetic.result.name, key
-            return self._memory.get(of_result, lambda: self._exact_sum(node, others, model))
-        of_alignment = (
-            arithmetic.alignment_bits,
-            arithmetic.alignment_rounding,
-            arithmetic.min_exponent,
-            arithmetic.product_exponent,
-            arithmetic.zero_terms,
-            arithmetic.scaled_products,
-        )
-        return self._memory.get((*of_alignment, key), lambda: self._aligned_sum(node, others, arithmetic, model, key))
-
-    def others(self, node: FusedSum, model: DotModel) -> list[Other]:
+    def others(self, node: FusedSum, model: DotModel) -> Others:
         """Return C, then the results of inner sums: the first NaN in this order counts."""
         found = [self.terms.addend(model.subnormal_addend)] if node.has_addend else []
         for child in node.children:
             patterns = self.sum(child, model)
             found.append(Other(patterns, child.arithmetic.result, "kept", (child.arithmetic.result.name, patterns.tobytes())))
-        return found
+        return tuple(found)
 
-    def integer_total(self, node: FusedSum, others: list[Other]) -> Integers:
+    def integer_total(self, ks: tuple[int, ...], others: Others) -> Integers:
         """Return sums of integers before they are reduced to the bits of the result."""
         total = np.zeros(len(self.terms), np.int64)
-        if node.products:
-            total += self.terms.integer_products(node.products)
+        if ks:
+            total += self.terms.integer_products(ks)
         for other in others:
             total += other.fmt.integers(other.patterns)
         return total
 
-    def _integer_sum(self, node: FusedSum, others: list[Other], arithmetic: IntegerArithmetic) -> Bits:
-        total, result = self.integer_total(node, others), arithmetic.result
-        if arithmetic.overflow == "saturate":
-            total = np.clip(total, -result.largest - 1, result.largest)
-        return total.astype(result.dtype)
+    @remembered
+    def _float_sum(self, ks: tuple[int, ...], others: Others, subnormals: Subnormals, arithmetic: FloatArithmetic) -> Bits:
+        exact = self.before_rounding(ks, others, subnormals, arithmetic)
+        patterns = rounding.encode(exact.negative, exact.magnitude, exact.exponent, arithmetic)
+        if arithmetic.zero_sign == "ieee":
+            patterns[(exact.magnitude == 0) & self.terms.all_negative(ks, others)] = arithmetic.result.sign_bit
+        return self._special(patterns, exact.specials, ks, others, arithmetic)
 
-    def _aligned_sum(
-        self, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic, model: DotModel, key: Hashable
+    def before_rounding(
+        self, ks: tuple[int, ...], others: Others, subnormals: Subnormals, arithmetic: FloatArithmetic
     ) -> ExactSum:
-        ks, n = node.products, len(self.terms)
-        decoded = [self.terms.decoded(other) for other in others]
+        """Return the sum of the terms, aligned as the arithmetic says, before it is rounded."""
+        if arithmetic.alignment_bits is None:
+            return self._exact_sum(ks, others, subnormals, arithmetic.result.name == "f64")
+        return self._aligned_sum(ks, others, subnormals, _alignment(arithmetic))
+
+    @remembered
+    def _aligned_sum(self, ks: tuple[int, ...], others: Others, subnormals: Subnormals, alignment: FloatArithmetic) -> ExactSum:
+        decoded, size = [self.terms.decoded(other) for other in others], alignment.scaled_products
         terms, exponents = [term.values for term in decoded], [term.exponents for term in decoded]
-        sums = [*terms]
         if ks:
-            size = arithmetic.scaled_products
-            products, of_products = self.terms.products(ks, model.subnormal_operands, size)
-            sums.append(of_products)
-            exponents.append(self._largest(ks, model.subnormal_operands, arithmetic))
-            terms.append(products)
+            rule, counted = alignment.product_exponent, alignment.zero_terms == "aligned"
+            terms.append(self.terms.products(ks, subnormals, size)[0])
+            exponents.append(self.terms.largest_exponent(ks, subnormals, rule, counted, size))
         largest = reduce(np.maximum, exponents).astype(np.int64)
-        if arithmetic.min_exponent is not None:
-            largest = np.maximum(largest, arithmetic.min_exponent)
-        specials = self._memory.get(("specials", key), lambda: specials_of(reduce(np.add, sums)))
+        if alignment.min_exponent is not None:
+            largest = np.maximum(largest, alignment.min_exponent)
+        specials = self._specials(ks, others, subnormals, size)
         largest[largest < NOTHING // 2] = 0
         largest[specials.rows] = 0
-        assert arithmetic.alignment_bits is not None
-        exponent = largest - arithmetic.alignment_bits
-        scale, total = power_of_two(-exponent), np.zeros(n)
+        assert alignment.alignment_bits is not None
+        exponent = largest - alignment.alignment_bits
+        scale, total = power_of_two(-exponent), np.zeros(len(self.terms))
         for term in terms:
-            rounded = rounding.to_integer(arithmetic.alignment_rounding, term * scale)
+            rounded = rounding.to_integer(alignment.alignment_rounding, term * scale)
             total += rounded.sum(axis=0) if rounded.ndim == 2 else rounded
         total[specials.rows] = 0.0
         return ExactSum(total < 0, np.abs(total).astype(np.int64), exponent, specials)
 
-    def _largest(self, ks: tuple[int, ...], subnormals: Subnormals, arithmetic: FloatArithmetic) -> NDArray[np.int16]:
-        """Return the largest exponent of products in the alignment, [n]."""
-        rule, zeros, size = arithmetic.product_exponent, arithmetic.zero_terms, arithmetic.scaled_products
+    @remembered
+    def _specials(self, ks: tuple[int, ...], others: Others, subnormals: Subnormals, size: int | None) -> SpecialRows:
+        sums = [self.terms.decoded(other).values for other in others]
+        sums += [self.terms.products(ks, subnormals, size)[1]] if ks else []
+        return specials_of(reduce(np.add, sums))
 
-        def make() -> tuple[NDArray[np.int16]]:
-            return (self.product_exponents(ks, subnormals, arithmetic, zeros == "aligned").max(axis=0),)
-
-        return self._memory.get(("largest", ks, subnormals, rule, zeros, size), make)[0]
-
-    def product_exponents(
-        self, ks: tuple[int, ...], subnormals: Subnormals, arithmetic: FloatArithmetic, counted: bool
-    ) -> NDArray[np.int16]:
-        """Return the exponents of products in the alignment, [k, n]. counted: zeros have one too."""
-        rule, size = arithmetic.product_exponent, arithmetic.scaled_products
-        if rule == "normalised product":
-            return leading(self.terms.products(ks, subnormals, size)[0])
-        return self.terms.exponents(ks, subnormals, rule == "normalised operands", counted, size)
-
-    def _exact_sum(self, node: FusedSum, others: list[Other], model: DotModel) -> ExactSum:
+    @remembered
+    def _exact_sum(self, ks: tuple[int, ...], others: Others, subnormals: Subnormals, wide: bool) -> ExactSum:
         """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers.
 
-        Two terms of at most 32 bits are added with rounding to odd, in 53 bits.
+        Two terms of at most 32 bits are added with rounding to odd, in 53 bits. wide: the result is f64.
         """
-        narrow = "f64" not in (self._inst.a.name, node.arithmetic.result.name, *(other.fmt.name for other in others))
-        if narrow and len(node.terms) <= 2:
+        if not wide and "f64" not in (self._inst.a.name, *(other.fmt.name for other in others)) and len(ks) + len(others) <= 2:
             values = [self.terms.decoded(other).values for other in others]
-            values += list(self.terms.products(node.products, model.subnormal_operands)[0]) if node.products else []
+            values += list(self.terms.products(ks, subnormals, None)[0]) if ks else []
             total = values[0] if len(values) == 1 else rounded_to_odd(*values)
             specials = specials_of(total)
             return ExactSum(*integer_parts(np.where(np.isfinite(total), total, 0.0)), specials)
-        terms = [self.terms.exact_product(k, model.subnormal_operands) for k in node.products]
+        terms = [self.terms.exact_product(k, subnormals) for k in ks]
         addends = [significands(values_of(other.patterns, other.fmt, other.subnormals)) for other in others]
         stand_ins = [x.stand_in for x in terms] + [x.stand_in for x in addends]
         specials = specials_of(sum(stand_ins, np.zeros(len(self.terms))))
@@ -222,13 +184,13 @@ class Chunk:
         return ExactSum(*exact_sum(every), specials)
 
     def _special(
-        self, patterns: Bits, specials: SpecialRows, node: FusedSum, others: list[Other], arithmetic: FloatArithmetic
+        self, patterns: Bits, specials: SpecialRows, ks: tuple[int, ...], others: Others, arithmetic: FloatArithmetic
     ) -> Bits:
         """Insert infinities and NaNs; NaN operands may pass through."""
         patterns = with_specials(patterns, specials, arithmetic)
         rows = specials.rows[np.isnan(specials.naive)]
         if arithmetic.nan_payload != "dropped" and len(rows):
-            a, b = self.terms.operands(node.products)
+            a, b = self.terms.operands(ks)
             operands = {
                 "a": [(x, self._inst.a) for x in a],
                 "b": [(x, self._inst.b) for x in b],
@@ -237,6 +199,13 @@ class Chunk:
             in_turn = [(x[rows], fmt) for letter in arithmetic.nan_payload.split() for x, fmt in operands[letter]]
             patterns[rows] = _with_payloads(patterns[rows], in_turn, arithmetic.result)
         return patterns
+
+
+@lru_cache(maxsize=1 << 12)
+def _alignment(arithmetic: FloatArithmetic) -> FloatArithmetic:
+    """Return one arithmetic for all that align terms alike, whatever they do with the sum."""
+    kept = ("alignment_bits", "alignment_rounding", "min_exponent", "product_exponent", "zero_terms", "scaled_products")
+    return FloatArithmetic(FORMATS["f32"], 0, "RZ", **{name: getattr(arithmetic, name) for name in kept})
 
 
 def specials_of(naive: Floats) -> SpecialRows:

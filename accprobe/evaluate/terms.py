@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import reduce
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from functools import reduce, wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +14,18 @@ from accprobe.evaluate.decoding import NOTHING, exponents_of, leading, significa
 from accprobe.evaluate.error_free import Floats, Integers, Truths, two_product
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
-from accprobe.model.tree import Subnormals
+from accprobe.model.tree import ProductExponent, Subnormals
 from accprobe.operands.request import Request
 
 # Cache size of an evaluation: float64 numbers per product, counting eight more products per dot product.
 ROOM = 6
 
-T = TypeVar("T", bound=tuple[Any, ...])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BoundedCache:
-    """Cache of arrays with a limit in bytes; it evicts the least recently used."""
+    """Cache of arrays, and of tuples of them, with a limit in bytes; it evicts the least recently used."""
 
     def __init__(self, room: int) -> None:
         self._kept: dict[Hashable, Any] = {}
@@ -40,17 +42,32 @@ class BoundedCache:
         return found
 
 
-def _size(arrays: tuple[Any, ...]) -> int:
-    return sum(_size(x) if isinstance(x, tuple) else x.nbytes for x in arrays)
+def _size(arrays: Any) -> int:
+    return sum(map(_size, arrays)) if isinstance(arrays, tuple) else int(arrays.nbytes)
 
 
-class Other(NamedTuple):
-    """A term that is not a product: bit patterns [n], their format, the rule for subnormals, and the cache key."""
+def remembered(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Cache the results of a method in its object's `memory`, by positional arguments."""
 
-    patterns: Bits
-    fmt: Format
-    subnormals: Subnormals
+    @wraps(method)
+    def get(self: Any, /, *arguments: P.args, **_: P.kwargs) -> T:
+        found: T = self.memory.get((method.__name__, *arguments), lambda: method(self, *arguments))  # type: ignore[call-arg]
+        return found
+
+    return get
+
+
+@dataclass(frozen=True)
+class Other:
+    """A term that is not a product: bit patterns [n], their format, and the rule for subnormals. Equal keys: equal terms."""
+
+    patterns: Bits = field(compare=False)
+    fmt: Format = field(compare=False)
+    subnormals: Subnormals = field(compare=False)
     key: Hashable
+
+
+Others = tuple[Other, ...]
 
 
 class Decoded(NamedTuple):
@@ -97,34 +114,31 @@ class CachedTerms:
         whole = slice(ks[0], ks[-1] + 1) if ks and ks == tuple(range(ks[0], ks[-1] + 1)) else list(ks)
         return self._a[whole], self._b[whole]
 
+    @remembered
     def decoded(self, other: Other) -> Decoded:
         """Decode a term; zeros have an exponent below all others."""
+        values = values_of(other.patterns, other.fmt, other.subnormals)
+        exponents = np.maximum(leading(values), np.int16(other.fmt.min_exponent))
+        exponents[values == 0] = NOTHING
+        return Decoded(values, exponents)
 
-        def make() -> Decoded:
-            values = values_of(other.patterns, other.fmt, other.subnormals)
-            exponents = np.maximum(leading(values), np.int16(other.fmt.min_exponent))
-            exponents[values == 0] = NOTHING
-            return Decoded(values, exponents)
-
-        return self.memory.get(("decoded", other.key), make)
-
-    def products(self, ks: tuple[int, ...], subnormals: Subnormals, size: int | None = None) -> tuple[Floats, Floats]:
+    @remembered
+    def products(self, ks: tuple[int, ...], subnormals: Subnormals, size: int | None) -> tuple[Floats, Floats]:
         """Return the products [k, n], or sums of `size` products, added before they are scaled; and their plain sum [n]."""
-
-        def make() -> tuple[Floats, Floats]:
-            values = self._unscaled(ks, subnormals)
-            if size is not None:
-                values = values.reshape(-1, size, len(self)).sum(axis=1)
-            for scales, fmt in self._scales_of(ks[:: size or 1]):
-                values *= values_of(scales, fmt, "kept")
-            return values, values.sum(axis=0)
-
-        return self.memory.get(("products", ks, subnormals, size), make)
+        values = self._unscaled(ks, subnormals)
+        if size is not None:
+            values = values.reshape(-1, size, len(self)).sum(axis=1)
+        for scales, fmt in self._scales_of(ks[:: size or 1]):
+            values *= values_of(scales, fmt, "kept")
+        return values, values.sum(axis=0)
 
     def exponents(
-        self, ks: tuple[int, ...], subnormals: Subnormals, normalised: bool, counted: bool, size: int | None
+        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, counted: bool, size: int | None
     ) -> NDArray[np.int16]:
         """Return the exponents in the alignment of the products [k, n] or of groups scaled at once (see `exponents_of`)."""
+        if rule == "normalised product":
+            return leading(self.products(ks, subnormals, size)[0])
+        normalised = rule == "normalised operands"
         factors = [*zip(self.operands(ks), (self._inst.a, self._inst.b), strict=True)] if size is None else []
         parts = [exponents_of(x, fmt, subnormals, normalised, counted) for x, fmt in factors]
         parts += [exponents_of(x, fmt, "kept", normalised, counted) for x, fmt in self._scales_of(ks[:: size or 1])]
@@ -133,6 +147,13 @@ class CachedTerms:
             empty = self._unscaled(ks, subnormals).reshape(-1, size, len(self)) == 0
             exponents[empty.all(axis=1)] = NOTHING
         return exponents
+
+    @remembered
+    def largest_exponent(
+        self, ks: tuple[int, ...], subnormals: Subnormals, rule: ProductExponent, counted: bool, size: int | None
+    ) -> NDArray[np.int16]:
+        """Return the largest of `exponents`, [n]."""
+        return np.asarray(self.exponents(ks, subnormals, rule, counted, size).max(axis=0))
 
     def _unscaled(self, ks: tuple[int, ...], subnormals: Subnormals) -> Floats:
         a, b = self.operands(ks)
@@ -146,42 +167,33 @@ class CachedTerms:
         blocks = [k // inst.scale_block for k in ks]
         return [(scales[blocks], inst.scale) for scales in self._scales]
 
+    @remembered
     def integer_products(self, ks: tuple[int, ...]) -> Integers:
         """Return the plain sum of these products of integers, [n]."""
+        a, b = self.operands(ks)
+        return np.asarray(self._inst.multiplied(self._inst.a.integers(a), self._inst.b.integers(b)).sum(axis=0))
 
-        def make() -> tuple[Integers]:
-            a, b = self.operands(ks)
-            return (self._inst.multiplied(self._inst.a.integers(a), self._inst.b.integers(b)).sum(axis=0),)
-
-        return self.memory.get(ks, make)[0]
-
-    def all_negative(self, ks: tuple[int, ...], others: list[Other]) -> Truths:
+    @remembered
+    def all_negative(self, ks: tuple[int, ...], others: Others) -> Truths:
         """Return whether these products and the other terms all have a negative sign, [n]."""
+        negative = np.ones(len(self), bool)
+        if ks:
+            a, b = self.operands(ks)
+            signs = (a & a.dtype.type(self._inst.a.sign_bit) != 0) ^ (b & b.dtype.type(self._inst.b.sign_bit) != 0)
+            negative &= signs.all(axis=0)
+        for other in others:
+            negative &= other.patterns & other.fmt.dtype.type(other.fmt.sign_bit) != 0
+        return negative
 
-        def make() -> tuple[Truths]:
-            negative = np.ones(len(self), bool)
-            if ks:
-                a, b = self.operands(ks)
-                signs = (a & a.dtype.type(self._inst.a.sign_bit) != 0) ^ (b & b.dtype.type(self._inst.b.sign_bit) != 0)
-                negative &= signs.all(axis=0)
-            for other in others:
-                negative &= other.patterns & other.fmt.dtype.type(other.fmt.sign_bit) != 0
-            return (negative,)
-
-        return self.memory.get(("negative", ks, *(other.key for other in others)), make)[0]
-
+    @remembered
     def exact_product(self, k: int, subnormals: Subnormals) -> ExactProduct:
         """Return product k without rounding."""
-
-        def make() -> ExactProduct:
-            a, b = (
-                significands(self._scaled(x[k], fmt, subnormals, k, i))
-                for i, (x, fmt) in enumerate(((self._a, self._inst.a), (self._b, self._inst.b)))
-            )
-            high, low = two_product(a.signed, b.signed)
-            return ExactProduct(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
-
-        return self.memory.get(("exact product", k, subnormals), make)
+        a, b = (
+            significands(self._scaled(x[k], fmt, subnormals, k, i))
+            for i, (x, fmt) in enumerate(((self._a, self._inst.a), (self._b, self._inst.b)))
+        )
+        high, low = two_product(a.signed, b.signed)
+        return ExactProduct(a.signed, b.signed, high, low, a.lowest + b.lowest, a.stand_in * b.stand_in)
 
     def _scaled(self, patterns: Bits, fmt: Format, subnormals: Subnormals, k: int, operand: int) -> Floats:
         """Return the values of one operand of product k times its scale, [n]."""

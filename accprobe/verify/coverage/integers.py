@@ -84,7 +84,7 @@ def integer_codes(inst: Instruction, model: DotModel, node: FusedSum, request: R
         bits = np.frexp(np.abs(total).astype(np.float64))[1] - 1 - FEWEST_BITS
         yield "bits", bits >= 0, 2 * bits + (total < 0)
     chunk = Chunk(inst, request)
-    total = chunk.integer_total(node, chunk.others(node, model))
+    total = chunk.integer_total(node.products, chunk.others(node, model))
     first, last = _ends(node.arithmetic.result)
     where = (total == last, total == last + 1, total > last + 1, total == first, total == first - 1, total < first - 1)
     for code, there in enumerate(where):

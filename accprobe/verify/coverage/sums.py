@@ -17,7 +17,7 @@ from accprobe.evaluate.decoding import ABSENT, NOTHING, exponents_of, values_of
 from accprobe.evaluate.error_free import Floats, Integers, Truths, power_of_two
 from accprobe.evaluate.reference import Chunk
 from accprobe.evaluate.rounding import bit_length, to_integer
-from accprobe.evaluate.terms import CachedTerms, Other
+from accprobe.evaluate.terms import CachedTerms, Others
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum, Subnormals
 from accprobe.operands.request import Request
@@ -61,7 +61,7 @@ class Sums:
         self.arithmetic = node.arithmetic
         chunk = Chunk(inst, request)
         others = chunk.others(node, model)
-        self.total = chunk.before_rounding(node, others, model)
+        self.total = chunk.before_rounding(node.products, others, model.subnormal_operands, node.arithmetic)
         self.finite = np.ones(len(request), bool)
         self.finite[self.total.specials.rows] = False
         found: dict[TermRole, Placed] = {}
@@ -87,14 +87,15 @@ class Sums:
         kept, size = chunk.terms, self.arithmetic.scaled_products
         values, _ = kept.products(ks, subnormals, size)
         if size is not None:
-            negative = np.signbit(kept.products(ks, subnormals)[0]).reshape(-1, size, len(kept)).all(axis=1)
+            negative = np.signbit(kept.products(ks, subnormals, None)[0]).reshape(-1, size, len(kept)).all(axis=1)
             values = np.where((values == 0) & negative, -0.0, values)
         leads = _leads(values)
         if self.arithmetic.alignment_bits is None:
             return values, leads, leads
-        return values, np.maximum(chunk.product_exponents(ks, subnormals, self.arithmetic, False), np.int16(NOTHING)), leads
+        exponents = kept.exponents(ks, subnormals, self.arithmetic.product_exponent, False, size)
+        return values, np.maximum(exponents, np.int16(NOTHING)), leads
 
-    def _others(self, kept: CachedTerms, others: list[Other]) -> Placed:
+    def _others(self, kept: CachedTerms, others: Others) -> Placed:
         values, exponents = (np.stack(each) for each in zip(*map(kept.decoded, others), strict=True))
         leads = _leads(values)
         return values, leads if self.arithmetic.alignment_bits is None else exponents, leads

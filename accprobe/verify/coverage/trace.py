@@ -104,7 +104,7 @@ class Trace:
         if inst.is_integer:
             return np.asarray(inst.multiplied(inst.a.integers(request.a), inst.b.integers(request.b)) == 0)
         if inst.scale is not None:
-            products, _ = CachedTerms(inst, request).products(tuple(range(inst.k)), self.model.subnormal_operands)
+            products, _ = CachedTerms(inst, request).products(tuple(range(inst.k)), self.model.subnormal_operands, None)
             return np.asarray(products.T == 0)
         a, b = magnitudes(inst.a, request.a), magnitudes(inst.b, request.b)
         return np.asarray((a == 0) & (b <= inst.b.largest) | (b == 0) & (a <= inst.a.largest))
