@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import re
+import shutil
 import struct
 import tempfile
 import zipfile
@@ -62,18 +63,19 @@ class Piece:
 @dataclass
 class DeviceCode:
     """The device code of one file. label: the file as the user knows it. problems: sentences about parts that could not be
-    read. copy: path of an unpacked member of a wheel.
+    read. unpacked: whether the file is a copy of a member of a wheel.
     """
 
+    file: Path
     label: str
+    unpacked: bool = False
     pieces: list[Piece] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    copy: Path | None = None
 
     def discard(self) -> None:
-        """Remove the copy, which may have a GiB."""
-        if self.copy:
-            self.copy.unlink(missing_ok=True)
+        """Remove a copy, which may have a GiB."""
+        if self.unpacked:
+            self.file.unlink(missing_ok=True)
 
 
 def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] = ()) -> Iterator[DeviceCode]:
@@ -83,27 +85,44 @@ def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] =
     truncated or not NVIDIA's, is a problem too.
     """
     for path in paths:
+        nothing = True
         try:
             for found in _in_path(path, unpacked):
+                nothing = nothing and not (found.pieces or found.problems)
                 found.pieces = [piece for piece in found.pieces if wanted(piece.architecture, architectures)]
                 if not found.pieces:
                     found.discard()
                 yield found
         except AccprobeError as e:
-            yield DeviceCode(str(path), problems=[str(e)])
+            yield DeviceCode(path, str(path), problems=[str(e)])
+        else:
+            if nothing:
+                yield DeviceCode(path, str(path), problems=[_explain_nothing(path)])
 
 
 def _in_path(path: Path, unpacked: Path) -> Iterator[DeviceCode]:
+    """Yield the device code of a file, of the files of a folder or of the members of an archive, also where there is none."""
     if path.is_dir():
-        yield from _in_folder(path)
-        return
-    _check_regular(path)
-    if zipfile.is_zipfile(path):
+        files = (file for file in sorted(path.rglob("*")) if file.is_file() and _BINARIES.search(file.name))
+        yield from (_in_file(DeviceCode(file, str(file))) for file in files)
+    elif path.exists() and not path.is_file():  # it may never end
+        raise AccprobeError(f"{path} is not a regular file: write the data of a pipe to a file first")
+    elif zipfile.is_zipfile(path):
         yield from _in_wheel(path, unpacked)
     elif path.suffix in (".whl", ".zip") and path.exists():
         raise AccprobeError(f"{path} is not a complete archive: it is truncated or damaged")
     else:
-        yield _in_file(path, str(path))
+        yield _in_file(DeviceCode(path, str(path)))
+
+
+def _explain_nothing(path: Path) -> str:
+    if path.is_dir() and not any(path.iterdir()):
+        return f"{path} is an empty folder"
+    if path.is_dir() or zipfile.is_zipfile(path):
+        return f"{path} has no file with device code in it"
+    if path.stat().st_size == 0:
+        return f"{path} is empty"
+    return f"{path} has no machine code of an NVIDIA GPU; assemble PTX with `ptxas -arch=sm_90a`"
 
 
 def wanted(architecture: str, architectures: tuple[str, ...]) -> bool:
@@ -138,104 +157,62 @@ def cubin(piece: Piece) -> Iterator[Path]:
         yield cubins[0]
 
 
-def _check_regular(path: Path) -> None:
-    """Raise AccprobeError for a pipe or a device, which may never end. A missing file fails when it is opened."""
-    if path.exists() and not path.is_file():
-        raise AccprobeError(f"{path} is not a regular file: write the data of a pipe to a file first")
-
-
 def _check_size(size: int, label: str) -> None:
     if size > LARGEST_FILE:
         raise AccprobeError(f"{label} is {size >> 30:,} GiB; no file with device code has more than {LARGEST_FILE >> 30}")
 
 
-def _in_folder(folder: Path) -> Iterator[DeviceCode]:
-    paths = sorted(folder.rglob("*"))
-    if not paths:
-        raise AccprobeError(f"{folder} is an empty folder")
-    yield from _any(folder, (_try(path, str(path)) for path in paths if path.is_file() and _BINARIES.search(path.name)))
-
-
 def _in_wheel(wheel: Path, unpacked: Path) -> Iterator[DeviceCode]:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir() and _BINARIES.search(Path(each.filename).name)]
-            yield from _any(wheel, (_in_member(archive, member, unpacked / f"{next(_NUMBERS)}", wheel) for member in members))
+            for member in archive.infolist():
+                if not member.is_dir() and _BINARIES.search(Path(member.filename).name):
+                    label = f"{wheel.name}: {member.filename}"
+                    yield _in_member(archive, member, DeviceCode(unpacked / f"{next(_NUMBERS)}", label, unpacked=True))
     except zipfile.BadZipFile as e:
         raise AccprobeError(f"{wheel} is not a complete archive: {e}") from None
 
 
-def _any(place: Path, files: Iterable[DeviceCode | None]) -> Iterator[DeviceCode]:
-    nothing = True
-    for found in filter(None, files):
-        nothing = False
-        yield found
-    if nothing:
-        raise AccprobeError(f"{place} has no file with device code in it")
-
-
-def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, wheel: Path) -> DeviceCode | None:
-    """Read a member of an archive as `_try` does. A member that cannot be unpacked is a problem; the others are read."""
-    label, found = f"{wheel.name}: {member.filename}", None
+def _in_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: DeviceCode) -> DeviceCode:
+    """Unpack a member of an archive to `found.file`, and read it. One that cannot be unpacked is a problem."""
     try:
-        _check_size(member.file_size, label)
-        with archive.open(member) as source, target.open("wb") as copy:
-            while chunk := source.read(1 << 20):
-                copy.write(chunk)
+        _check_size(member.file_size, found.label)
+        with archive.open(member) as source, found.file.open("wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
     except AccprobeError as e:
-        found = DeviceCode(label, problems=[str(e)])
+        found.problems.append(str(e))
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as e:
-        found = DeviceCode(label, problems=[f"{label} cannot be unpacked: {str(e) or 'it is truncated'}"])
+        found.problems.append(f"{found.label} cannot be unpacked: {str(e) or 'it is truncated'}")
     else:
-        found = _try(target, label)
-    if found and found.pieces:
-        found.copy = target
-    else:
-        target.unlink(missing_ok=True)
+        _in_file(found)
     return found
 
 
-def _try(path: Path, label: str) -> DeviceCode | None:
-    """Read a file of a folder as `_in_file` does: files without machine code are skipped, damaged ones are reported."""
+def _in_file(found: DeviceCode) -> DeviceCode:
+    """Add the pieces and problems of the file."""
     try:
-        return _in_file(path, label)
-    except _NothingThere:
-        return None
-    except AccprobeError as e:
-        return DeviceCode(label, problems=[str(e)])
-
-
-class _NothingThere(AccprobeError):
-    """The file is complete and has no device code."""
-
-
-def _in_file(path: Path, label: str) -> DeviceCode:
-    found = DeviceCode(label)
-    try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            if size == 0:
-                raise _NothingThere(f"{label} is empty")
-            _check_size(size, label)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                _scan(data, path, label, found)
+        with found.file.open("rb") as file:
+            if size := found.file.stat().st_size:
+                _check_size(size, found.label)
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    _scan(data, found)
     except OSError as e:
         missing = "; give a binary with GPU code, or a folder of them" * isinstance(e, FileNotFoundError)
-        raise AccprobeError(f"{unreadable(label, e)}{missing}") from None
+        found.problems.append(f"{unreadable(found.label, e)}{missing}")
+    except AccprobeError as e:
+        found.problems.append(str(e))
     return found
 
 
-def _scan(data: mmap.mmap, path: Path, label: str, found: DeviceCode) -> None:
+def _scan(data: mmap.mmap, found: DeviceCode) -> None:
     place = 0
     while (place := _next(data, place)) >= 0:
         is_cubin = data[place : place + 4] == _ELF
         try:
-            place = (_cubin if is_cubin else _fatbin)(data, place, path, label, found)
+            place = (_cubin if is_cubin else _fatbin)(data, place, found)
         except AccprobeError as e:
             found.problems = found.problems or [str(e)]  # the first is the cause of others
             place += len(_ELF)
-    if not (found.pieces or found.problems):
-        raise _NothingThere(f"{label} has no machine code of an NVIDIA GPU; assemble PTX with `ptxas -arch=sm_90a`")
 
 
 def _next(data: mmap.mmap, place: int) -> int:
@@ -251,35 +228,35 @@ def _next(data: mmap.mmap, place: int) -> int:
     return -1
 
 
-def _fatbin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
+def _fatbin(data: mmap.mmap, start: int, found: DeviceCode) -> int:
     """Add the entries of the fatbin that begins at `start`, if one does; return where the search continues."""
     _, version, header, size = _unpack("<IHHQ", data, start)
     if (version, header) != (1, _FATBIN_HEADER):
         return start + len(_FATBIN)
     place, end = start + header, start + header + size
     if end > len(data):
-        raise AccprobeError(f"{label} is truncated: a fatbin in it ends at byte {end:,}, the file at {len(data):,}")
+        raise AccprobeError(f"{found.label} is truncated: a fatbin in it ends at byte {end:,}, the file at {len(data):,}")
     while place < end:
         kind, _, header, size = _unpack("<HHIQ", data, place)
         architecture = f"sm_{_unpack('<I', data, place + 28)[0]}"
         stop = place + header + size
         if header < 32 or stop > end:
-            raise AccprobeError(f"{label} has a damaged fatbin, or one of an unknown kind")
+            raise AccprobeError(f"{found.label} has a damaged fatbin, or one of an unknown kind")
         if kind == _ELF_ENTRY:
-            found.pieces.append(Piece(path, label, "fatbin", place, stop, architecture))
+            found.pieces.append(Piece(found.file, found.label, "fatbin", place, stop, architecture))
         place = stop
     return end
 
 
-def _cubin(data: mmap.mmap, start: int, path: Path, label: str, found: DeviceCode) -> int:
+def _cubin(data: mmap.mmap, start: int, found: DeviceCode) -> int:
     """Add the cubin that begins at `start`, if one does; return where the search continues."""
     if _machine(data, start) != _CUDA_MACHINE:
         return start + len(_ELF)
     size = _elf_size(data, start)
     if start + size > len(data):
         whole = "is" if start == 0 else "has a cubin that is"
-        raise AccprobeError(f"{label} {whole} truncated: it ends at byte {start + size:,}, the file at {len(data):,}")
-    found.pieces.append(Piece(path, label, "cubin", start, len(data) if start == 0 else start + size))
+        raise AccprobeError(f"{found.label} {whole} truncated: it ends at byte {start + size:,}, the file at {len(data):,}")
+    found.pieces.append(Piece(found.file, found.label, "cubin", start, len(data) if start == 0 else start + size))
     return start + size
 
 
