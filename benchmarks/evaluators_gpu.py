@@ -39,7 +39,7 @@ from accprobe.model.tree import DotModel
 from accprobe.operands.drawing import recipes
 from accprobe.operands.request import Request
 from accprobe.report.names import named_models
-from accprobe.verify.bulk import prepare_to_verify, verify_in_bulk
+from accprobe.verify.bulk import prepare_to_verify, verify
 
 QGMMA = "wgmma.m64n256k32.f32.e4m3.e4m3"
 PEER = 6.6e12
@@ -193,9 +193,9 @@ def measured(bench: Bench, dots: int) -> dict[str, Any]:
             bench.cupy.get_default_memory_pool().free_all_blocks()
     for name in VERIFIED:
         inst = parse(name)
-        verify_in_bulk(bench.device, inst, models[inst], 1)
+        verify(bench.device, inst, models[inst], 1)
         started = time.perf_counter()
-        done = verify_in_bulk(bench.device, inst, models[inst], dots)
+        done = verify(bench.device, inst, models[inst], dots)
         elapsed = time.perf_counter() - started
         row = {"instruction": name, "dots": done.compared, "mismatches": done.mismatches, "kinds": done.kinds, "seed": 0}
         row |= {"dots_per_second": round(done.compared / elapsed), "macs_per_second": round(done.compared * inst.k / elapsed)}

@@ -97,12 +97,12 @@ def _verified(
     from accprobe.evaluate.evaluator import evaluate
     from accprobe.operands.protocol import InstructionSubject
     from accprobe.render.subjects.instruction import Verified
-    from accprobe.verify.bulk import verify_in_bulk
+    from accprobe.verify.bulk import verify
     from accprobe.verify.coverage import cover
     from accprobe.verify.shrink import shrink
 
     started = time.perf_counter()
-    done = verify_in_bulk(device, inst, model, dots, seed, advance)
+    done = verify(device, inst, model, dots, seed, advance)
     seconds = time.perf_counter() - started
     if coverage:
         done = cover(InstructionSubject(device, inst), model, 0, seed, advance, done)

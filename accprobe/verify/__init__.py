@@ -1,5 +1,5 @@
 """Comparison of a model with a device, or with recorded results, bit for bit."""
 
-from accprobe.verify.random import verify
+from accprobe.verify.bulk import verify
 
 __all__ = ["verify"]

@@ -15,6 +15,7 @@ import numpy as np
 
 from accprobe.build import compiler
 from accprobe.build.probes import multiplies_matrices
+from accprobe.errors import AccprobeError
 from accprobe.evaluate.cuda.launch import MOST_FOUND, Drawing, Evaluator, Hardware, sources
 from accprobe.evaluate.cuda.source import not_compiled
 from accprobe.isa.instructions import Instruction
@@ -136,19 +137,23 @@ class LaidOut:
 
 
 def prepare_to_verify(device: Device, models: Mapping[Instruction, DotModel]) -> None:
-    """Compile the kernels of many models at once; `verify_in_bulk` compiles those that are missing."""
+    """Compile the kernels of many models at once; `verify` compiles those that are missing."""
     if isinstance(device, OnGpu):
         each = [sources(inst, model) for inst, model in models.items() if _runs_on_gpu(inst, model)]
         compiler.fill_cache([kernel for kind in zip(*each, strict=True) for kernel in kind], device.architecture)
 
 
-def verify_in_bulk(
-    device: Device, inst: Instruction, model: DotModel, dots: int, seed: int = 0, advance: Advance = silent
+def verify(
+    device: Device, inst: Instruction, model: DotModel, dots: int = 1 << 14, seed: int = 0, advance: Advance = silent
 ) -> Verification:
-    """Verify as `random.verify`, then, if there are many, on every pair of codes. Raises DeviceError if the GPU fails.
+    """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand distributions.
 
-    `dots` may be rounded up.
+    A GPU may compare some more. If there are many, every pair of codes follows. The same seed draws the same operands. Each
+    batch continues in the tile where the one before ended. Raises AccprobeError if dots is negative, DeviceError if the GPU
+    fails.
     """
+    if dots < 0:
+        raise AccprobeError(f"dots is {dots}: give 0 or more")
     subject = InstructionSubject(device, inst)
     if isinstance(device, OnGpu) and _runs_on_gpu(inst, model):
         with device.lend(f"failed to verify {inst.name}") as cupy:

@@ -7,38 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
 from accprobe.operands.exchange import Counterexample
 from accprobe.operands.kinds import draw, kinds
-from accprobe.operands.protocol import Device, InstructionSubject
+from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request
 from accprobe.records.verification import CODE_PAIRS, Advance, ComparisonCounts, Verification, silent
 from accprobe.verify.code_pairs import every_pair, every_scale
 
 BATCH = 1 << 16  # Dot products drawn at once.
-
-
-def verify(
-    device: Device,
-    inst: Instruction,
-    model: DotModel,
-    dots: int = 1 << 14,
-    seed: int = 0,
-    advance: Advance = silent,
-) -> Verification:
-    """Compare the model with the device on `dots` fresh random dot products, spread evenly over all operand distributions.
-
-    The same seed draws the same operands. Each batch continues in the tile where the one before ended. Raises AccprobeError if
-    dots is negative.
-    """
-    if dots < 0:
-        raise AccprobeError(f"dots is {dots}: give 0 or more")
-    subject = InstructionSubject(device, inst)
-    return compared(subject, predicted_batches(subject.inst, model, dots, seed), seed, advance)
 
 
 class Known(NamedTuple):

@@ -17,7 +17,7 @@ from accprobe.model.published import known_models
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic, chain
 from accprobe.records.findings import Finding
 from accprobe.survey.row import settle
-from accprobe.verify.random import verify
+from accprobe.verify.bulk import verify
 
 FP8 = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
 F16 = parse("mma.sync.m16n8k16.f32.f16.f16.f32")

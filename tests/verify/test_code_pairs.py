@@ -65,7 +65,7 @@ def test_a_device_with_one_wrong_entry_is_found() -> None:
 def test_verification_of_many_dot_products_has_every_pair_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "PAIRS_FROM", 0)
     inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
-    done = bulk.verify_in_bulk(Plant(inst, HOPPER[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device(), inst, HOPPER[inst], 0)
+    done = bulk.verify(Plant(inst, HOPPER[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device(), inst, HOPPER[inst], 0)
     assert done.kinds[CODE_PAIRS] == done.compared
     assert done.mismatches
 

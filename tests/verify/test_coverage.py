@@ -22,11 +22,12 @@ from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, joined
 from accprobe.report.report import Report
+from accprobe.verify.bulk import verify
 from accprobe.verify.code_pairs import every_scale
 from accprobe.verify.corpora import tries_of
 from accprobe.verify.coverage import Coverage, cover
 from accprobe.verify.coverage.trace import trace_of
-from accprobe.verify.random import batches, verify
+from accprobe.verify.random import batches
 
 H200 = {row.instruction.stored: row.model for row in Report.load("h200").measured if row.model}
 

@@ -16,7 +16,7 @@ from accprobe.isa.instructions import parse
 from accprobe.model.tree import Arithmetic, DotModel, FloatArithmetic
 from accprobe.operands.request import Request
 from accprobe.report.names import named_models
-from accprobe.verify.bulk import Verifier, batches, prepare_to_verify, verify_in_bulk
+from accprobe.verify.bulk import Verifier, batches, prepare_to_verify, verify
 from accprobe.verify.shrink import shrink
 
 pytestmark = only_on_a_gpu
@@ -43,7 +43,7 @@ def gpu(h200: CudaDevice) -> CudaDevice:
 @pytest.mark.parametrize("name", ROWS)
 def test_recorded_models_hold(gpu: CudaDevice, name: str) -> None:
     inst = parse(name)
-    done = verify_in_bulk(gpu, inst, named_models("h200")[inst], 10**7, 3)
+    done = verify(gpu, inst, named_models("h200")[inst], 10**7, 3)
     assert done.mismatches == 0
     assert done.counterexample is None
     assert done.compared >= 10**7
@@ -85,7 +85,7 @@ def wrong(model: DotModel) -> DotModel:
 def test_planted_faults_are_found_and_shrunk(gpu: CudaDevice, name: str) -> None:
     inst = parse(name)
     model = wrong(named_models("h200")[inst])
-    done = verify_in_bulk(gpu, inst, model, 10**6)
+    done = verify(gpu, inst, model, 10**6)
     assert done.mismatches
     assert done.counterexample
     smallest = shrink(partial(gpu.dot, inst), partial(evaluate, model, inst), inst, done.counterexample)
@@ -109,12 +109,12 @@ def test_products_of_what_is_stored_are_the_model_s(h200: CudaDevice, name: str)
     inst = parse(name)
     model = characterise(h200, inst).model
     assert model is not None
-    done = verify_in_bulk(h200, inst, model, 10**7, 3)
+    done = verify(h200, inst, model, 10**7, 3)
     assert (done.mismatches, done.counterexample) == (0, None)
     assert all(done.kinds.values())
     if inst.is_integer:
         return
-    found = verify_in_bulk(h200, inst, wrong(model), 10**6).counterexample
+    found = verify(h200, inst, wrong(model), 10**6).counterexample
     assert found is not None
     smallest = shrink(partial(h200.dot, inst), partial(evaluate, wrong(model), inst), inst, found)
     assert smallest is not None

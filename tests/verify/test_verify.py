@@ -24,9 +24,8 @@ from accprobe.operands.request import Request
 from accprobe.records.verification import Verification
 from accprobe.report.names import named_models
 from accprobe.verify import random as module
-from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes
+from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes, verify
 from accprobe.verify.coverage import cover
-from accprobe.verify.random import verify
 from accprobe.verify.shrink import shrink
 
 BF16 = parse("mma.sync.m16n8k16.f32.bf16.bf16.f32")

@@ -86,7 +86,7 @@ def cover(
     advance: Advance = silent,
     before: Verification | None = None,
 ) -> Verification:
-    """Verify as `random.verify`, then on every pair of codes, and on operands for every event that none of these reached.
+    """Verify on random dot products, then on every pair of codes, and on operands for every event that none of these reached.
 
     before: what was compared already, which counts too.
     """
