@@ -7,7 +7,7 @@ callable and shape, in each region; see `Claim.matches`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,20 +40,15 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A row that fails a requirement, and the value that it has."""
-
-    name: str
-    found: str
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """A requirement with the rows that fail it, of `matched` rows. meant: "did you mean …" if none matches and one is near."""
+    """A requirement, how many rows match it, and by the value found the names of those that fail.
+
+    meant: "did you mean …" if none matches and one is near.
+    """
 
     requirement: Requirement
     matched: int
-    failures: tuple[Failure, ...]
+    failures: Mapping[str, Sequence[str]]
     meant: str = ""
 
     @property
@@ -99,7 +94,10 @@ def check_requirements(report: Report, requirements: Iterable[Requirement]) -> l
 def _outcome(report: Report, requirement: Requirement) -> Outcome:
     measured = [claim for claim in report.claims if claim.status != "skipped"]
     matched = claims_meant(measured, requirement.glob)
-    failures = tuple(Failure(claim.title, found) for claim in matched for found in _failures(claim, requirement))
+    failures: dict[str, list[str]] = {}
+    for claim in matched:
+        for found in _failures(claim, requirement):
+            failures.setdefault(found, []).append(claim.title)
     name = requirement.glob.partition(" ")[0]
     known = {claim.name: claim.opcodes for claim in measured}
     near = "" if matched or claims_meant(measured, name) else suggest_names(name, known)

@@ -125,7 +125,7 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
 )
 def test_requirements_on_products_pass_or_fail(data: Row, line: str, found: list[str]) -> None:
     (outcome,) = check_requirements(product_report(data), [parse_requirement(line)])
-    assert [failure.found for failure in outcome.failures] == found
+    assert list(outcome.failures) == found
     assert outcome.matched == 1
 
 

@@ -228,11 +228,8 @@ def requirement_blocks(outcomes: Sequence[Outcome], missing: str = "") -> Iterat
 def _items(outcome: Outcome) -> Iterator[tuple[Phrase, ...] | List]:
     verdict = Phrase("passed", "good") if outcome.passed else Phrase("FAILED", "bad")
     yield verdict, Phrase(f"  {outcome.requirement.text}"), Phrase(f"  ({_count(outcome)})", "quiet")
-    found: dict[str, list[str]] = {}
-    for failure in outcome.failures:
-        found.setdefault(failure.found, []).append(failure.name)
-    if found:
-        yield List(tuple(f"found {value}: {_listed(names)}" for value, names in found.items()))
+    if outcome.failures:
+        yield List(tuple(f"found {value}: {_listed(names)}" for value, names in outcome.failures.items()))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -243,5 +240,5 @@ def _listed(names: Sequence[str]) -> str:
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
         return "; ".join(filter(None, (NO_MATCH, outcome.meant)))
-    broken = len({failure.name for failure in outcome.failures})
+    broken = len(set().union(*outcome.failures.values()))
     return f"{outcome.matched - broken} of {outcome.matched} meet it"
