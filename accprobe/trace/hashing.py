@@ -56,18 +56,12 @@ def _table(number: int, size: int) -> NDArray[np.int64]:
 
 
 @cache
-def _weights_of_words(device: Any) -> Any:
+def _weights(device: Any, size: int, of_blocks: bool = False) -> Any:
+    """Return the weights of both lanes, int64 [HASH_LANES, size]. of_blocks: of the sums of blocks; the first one has 1."""
     import torch
 
-    return torch.from_numpy(np.stack([_table(lane, HASH_BLOCK) for lane in range(HASH_LANES)])).to(device)
-
-
-@cache
-def _weights_of_blocks(device: Any, size: int) -> Any:
-    import torch
-
-    found = np.stack([_table(HASH_LANES + lane, size) for lane in range(HASH_LANES)])
-    found[:, 0] = 1
+    found = np.stack([_table(HASH_LANES * of_blocks + lane, size) for lane in range(HASH_LANES)])
+    found[:, : int(of_blocks)] = 1
     return torch.from_numpy(found).to(device)
 
 
@@ -91,11 +85,11 @@ def lanes(tensor: Any) -> Any:
     import torch
 
     words = words_of(tensor)
-    weights = _weights_of_words(words.device)
+    weights = _weights(words.device, HASH_BLOCK)
     if len(words) <= HASH_BLOCK:
         return (words * weights[:, : len(words)]).sum(-1)
     blocks = torch.nn.functional.pad(words, (0, -len(words) % HASH_BLOCK)).view(-1, HASH_BLOCK)
-    of_blocks = _weights_of_blocks(words.device, 1 << (len(blocks) - 1).bit_length())
+    of_blocks = _weights(words.device, 1 << (len(blocks) - 1).bit_length(), of_blocks=True)
     total = torch.zeros(HASH_LANES, dtype=torch.int64, device=words.device)
     for start in range(0, len(blocks), _TOGETHER):
         some = blocks[start : start + _TOGETHER]

@@ -143,16 +143,17 @@ class Storages:
 
     def _add_parts(self, found: TensorValue, tensor: Any, storage: _Storage) -> None:
         """Hash what the other run may have of a tensor: its parts, and of an input the whole storage."""
-        parts = [] if self._mapped is None else [self._hash(_unknown(), part) for part in self._mapped.parts(tensor)]
+        parts = [] if self._mapped is None else list(map(self._hash, self._mapped.parts(tensor)))
         if storage.is_input:
             if storage.base is None and not _is_whole(tensor):
-                storage.base = self._hash(_unknown(), _whole(tensor))
+                storage.base = self._hash(_whole(tensor))
             self._queue.start()  # the memory is the program's: it may be written to or freed unseen
         if parts or storage.base is not None:
             self._parts.append((found, parts, storage.base))
 
-    def _hash(self, value: TensorValue, tensor: Any) -> TensorValue:
-        """Let a value have the hash of a tensor, and return it."""
+    def _hash(self, tensor: Any) -> TensorValue:
+        """Return a value that gets only the hash of a tensor."""
+        value = TensorValue(0, "", (), (), "")
         layout = find_memory_layout(tensor.shape, tensor.stride(), tensor.dtype)
         self._queue.add(value, tensor, layout, tensor.untyped_storage())
         return value
@@ -219,10 +220,6 @@ def has_storage(tensor: Any) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _unknown() -> TensorValue:
-    return TensorValue(0, "", (), (), "")
 
 
 def _is_whole(tensor: Any) -> bool:
