@@ -34,9 +34,6 @@ from accprobe.report.report import AnyClaim, Report
 
 EXAMPLE = "such as QGMMA or h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 
-Opcodes = Mapping[Instruction, Sequence[str]]
-"""The machine opcodes that the compiler generates for each instruction."""
-
 T = TypeVar("T")
 Named = TypeVar("Named", bound=Claim)
 
@@ -133,7 +130,7 @@ def selected(device: Device, select: Sequence[str]) -> list[Instruction]:
     return [inst for inst in (*known, *(inst for inst in chosen if inst not in known)) if inst in chosen]
 
 
-def _unlisted(word: str, architecture: str, known: Opcodes) -> Instruction:
+def _unlisted(word: str, architecture: str, known: Mapping[Instruction, Sequence[str]]) -> Instruction:
     """Return an instruction that the catalog leaves out, such as a wgmma of another n."""
     try:
         inst = parse(word)
@@ -246,28 +243,23 @@ def named_model(word: str, dtype: str = "") -> NamedModel:
         raise UnknownName(f"'{word}' names no instruction; give REPORT:INSTRUCTION, {EXAMPLE}")
     of_gpus = (name for name in reversed(recorded()) if Report.load(name).instructions)
     sources = [source] if source else [*of_gpus, *(f"{SIM}{chip}" for chip in CHIPS)]
+    near: NamedModel | None = None
     others: list[Instruction] = []
+    opcodes: dict[Instruction, Sequence[str]] = {}
     for each in sources:
         report = named_report(each)
-        models = models_of(report, each)
-        found = [inst for inst in matching(_opcodes(report), name) if inst in models]
+        models, of_report = models_of(report, each), {row.instruction: row.opcodes for row in report.instructions}
+        found = [inst for inst in matching(of_report, name) if inst in models]
         if fitting := [inst for inst in found if dtype in ("", _operands(inst))]:
             return _chosen(each, models, fitting, word)
-        others += found
+        if near is None and (other := _nearest(name, models, each)):
+            near = NamedModel(other[0], models[other[0]], each, other[1])
+        others, opcodes = others + found, opcodes | of_report
     if others:
-        known_dtypes = dict.fromkeys(map(_operands, others))
-        raise UnknownName(f"{word} has no operands of {dtype}; it has {', '.join(known_dtypes)}")
-    known: dict[Instruction, Sequence[str]] = {}
-    for each in sources:
-        models = named_models(each)
-        if other := _nearest(name, models, each):
-            return NamedModel(other[0], models[other[0]], each, other[1])
-        known |= _opcodes(named_report(each))
-    raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {suggest_names(name, known)}")
-
-
-def _opcodes(report: Report) -> Opcodes:
-    return {row.instruction: row.opcodes for row in report.instructions}
+        raise UnknownName(f"{word} has no operands of {dtype}; it has {', '.join(dict.fromkeys(map(_operands, others)))}")
+    if near is None:
+        raise UnknownName(f"{source or 'accprobe'} has no model of '{name}'; {suggest_names(name, opcodes)}")
+    return near
 
 
 def _chosen(source: str, models: Mapping[Instruction, DotModel], found: Sequence[Instruction], word: str) -> NamedModel:
