@@ -150,37 +150,30 @@ def brace_patterns(names: Iterable[str]) -> list[str]:
     A pattern is as a shell would expand it: "wgmma.m64n{8,256}k32.f32.e4m3.e4m3{,.rs}". If any is no
     such name, all are returned as they are.
     """
-    parts = [_parts(name) for name in names]
-    if any(len(each) == 1 for each in parts):
-        return list(dict.fromkeys("".join(each) for each in parts))
-    found: list[Slots] = [tuple((part,) for part in each) for each in parts]
+    every = list(dict.fromkeys(names))
+    parts = [match for name in every if (match := _NAME.fullmatch(name))]
+    if len(parts) < len(every):
+        return every
+    words = [[f".{word}" for word in each["rest"].split(".")[1:]] for each in parts]
+    longest = max(map(len, words), default=0)
+    found: list[Slots] = []
+    for each, own in zip(parts, words, strict=True):
+        ends = each["saturate"] or "", *own, *[""] * (longest - len(own)), each["rs"] or ""
+        found.append(tuple((part,) for part in (f"{each['head']}.", each["m"], each["n"], each["k"], *ends)))
     before = -1
     while len(found) != before:
         before = len(found)
-        for slot in reversed(range(max(map(len, found), default=0))):
+        for slot in reversed(range(longest + 6)):
             found = _merged(found, slot)
     return ["".join(map(_written, slots)) for slots in found]
 
 
-def _parts(name: str) -> list[str]:
-    match = _NAME.fullmatch(name)
-    if not match:
-        return [name]
-    words = [f".{word}" for word in match["rest"].split(".")[1:]]
-    return [f"{match['head']}.", match["m"], match["n"], match["k"], match["saturate"] or "", *words, match["rs"] or ""]
-
-
-def _merged(found: list[Slots], slot: int) -> list[Slots]:
+def _merged(found: Sequence[Slots], slot: int) -> list[Slots]:
     """Join patterns that differ only in one slot."""
-    merged: dict[tuple[Slots, Slots], tuple[str, ...]] = {}
-    kept: list[tuple[Slots, Slots]] = []
+    alike: dict[Slots, dict[str, None]] = {}
     for slots in found:
-        key = (slots[:slot], slots[slot + 1 :]) if slot < len(slots) else (slots, ())
-        if key not in merged:
-            kept.append(key)
-        values = slots[slot] if slot < len(slots) else ()
-        merged[key] = tuple(dict.fromkeys([*merged.get(key, ()), *values]))
-    return [(*left, merged[left, right], *right) if merged[left, right] else left for left, right in kept]
+        alike.setdefault((*slots[:slot], *slots[slot + 1 :]), {}).update(dict.fromkeys(slots[slot]))
+    return [(*others[:slot], tuple(values), *others[slot:]) for others, values in alike.items()]
 
 
 def _written(values: tuple[str, ...]) -> str:
