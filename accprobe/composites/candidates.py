@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.composites.functions import SingleValues
-from accprobe.composites.partial import Arrays, Rule, Schedule, Sum, Welford
+from accprobe.composites.partial import Rule, Schedule, Sum, Welford
 from accprobe.composites.steps import Steps
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Merged, Node, ProductModel, folded
@@ -81,18 +80,3 @@ class Nearest(NamedTuple):
 
     def __str__(self) -> str:
         return f"the nearest has {self.wrong:,} of {self.results:,} results wrong: {self.text}"
-
-
-def results_of_orders(rule: Rule, schedules: list[Schedule], terms: SingleValues, known: dict[object, Arrays]) -> Arrays:
-    """Return the results of all orders, [orders · rows].
-
-    schedules: those with the same chains next to one another. known: a cache of the sums of chains, filled here, for
-    further calls with the same schedules and terms.
-    """
-    results = []
-    for number, (_, group) in enumerate(groupby(schedules, key=lambda schedule: schedule.chains)):
-        same, key = list(group), (rule.taking, number)
-        if key not in known:
-            known[key] = same[0].of_chains(rule, terms)
-        results += [schedule.result(rule, terms, known[key]) for schedule in same]
-    return tuple(np.concatenate(each) for each in zip(*results, strict=True))

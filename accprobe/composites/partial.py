@@ -147,6 +147,7 @@ class Schedule:
     """The chains of a tree, which are the first parts, and its merges level by level; the last part is the result."""
 
     def __init__(self, tree: Node) -> None:
+        self.tree = tree
         self.chains = _shared(tuple(chains_of(tree)))
         merges: list[tuple[int, int, int]] = []  # height, a, b; it makes part len(chains) + its number
         heights = [0] * len(self.chains)
@@ -202,3 +203,19 @@ class Schedule:
                     part[made : made + len(a)] = each
                 made += len(a)
         return tuple(part[-1] for part in parts)
+
+
+class RowSums:
+    """The results of rules and schedules for the same terms [K, rows]. Schedules with the same chains share their parts."""
+
+    def __init__(self, terms: SingleValues) -> None:
+        self._terms = terms
+        self._chains: dict[object, Arrays] = {}
+        self._results: dict[object, Arrays] = {}
+
+    def result(self, rule: Rule, schedule: Schedule) -> Arrays:
+        if (key := (rule, schedule)) not in self._results:
+            if (taken := (rule.taking, id(schedule.chains))) not in self._chains:
+                self._chains[taken] = schedule.of_chains(rule, self._terms)
+            self._results[key] = schedule.result(rule, self._terms, self._chains[taken])
+        return self._results[key]

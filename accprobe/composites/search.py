@@ -7,9 +7,8 @@ every row, so random rows decide their method, order and steps together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,10 @@ from accprobe.composites.candidates import (
     Nearest,
     ProbedRows,
     in_words_of,
-    results_of_orders,
 )
 from accprobe.composites.functions import ENOUGH_IN_16_BITS, SINGLE, combinations
 from accprobe.composites.orders import lane_orders, moment_orders
-from accprobe.composites.partial import Arrays, Schedule, Welford
+from accprobe.composites.partial import Arrays, RowSums, Schedule, Welford
 from accprobe.composites.steps import (
     ROWS_FINISHES,
     SHARP_EPS,
@@ -84,18 +82,6 @@ def characterise_composite(
     return outcome
 
 
-class _ElementTree(NamedTuple):
-    """A tree that adds the elements of a row."""
-
-    order: str
-    tree: Node
-    schedule: Schedule
-
-    @classmethod
-    def of(cls, order: str, tree: Node) -> _ElementTree:
-        return cls(order, tree, Schedule(tree))
-
-
 @dataclass
 class _Search:
     adapter: CompositeAdapter
@@ -150,7 +136,10 @@ class _Search:
         if composite.isolated is None:
             return every
         sample = self._sample(ISOLATED_ROWS, composite.isolated)
-        wrong = [*self._isolated(every, sample)]
+        given = every[0].inputs(sample.x, sample.targets)
+        values = given.terms.astype(np.float64)  # their sum does not depend on the order
+        sums = np.sum(values * values if composite.terms == "squares" else values, axis=1).astype(np.float32)
+        wrong = [int(np.count_nonzero(self._results(steps, (sums,), given, sample) != sample.got)) for steps in every]
         kept = [steps for steps, count in zip(every, wrong, strict=True) if not count]
         self.contradicted_steps = found.alternatives = len(every) - len(kept)
         if not kept:
@@ -161,22 +150,15 @@ class _Search:
             )
         return kept
 
-    def _isolated(self, every: list[Steps], sample: ProbedRows) -> Iterator[int]:
-        """Yield the number of wrong results of steps where the sum does not depend on the order."""
-        given = every[0].inputs(sample.x, sample.targets)
-        values = given.terms.astype(np.float64)
-        sums = np.sum(values * values if self.composite.terms == "squares" else values, axis=1).astype(np.float32)
-        return (int(np.count_nonzero(self._results(steps, (sums,), given, sample) != sample.got)) for steps in every)
-
     def orders(self, kept: list[Steps]) -> list[CompositeCandidate]:
         """Return the candidates that explain random rows, and more of them if several do."""
         composite, k, found = self.composite, self.adapter.spec.k, self.outcome.found[0]
         sample = self._sample(RANDOM_ROWS, composite.sharpened, SHARP_EPS if composite.sharpened else None)
         known = moment_orders(k) if composite.terms == "moments" else lane_orders(k)
-        orders = [_ElementTree.of(str(order), order.tree(k)) for order in known]
+        orders = [(str(order), Schedule(order.tree(k))) for order in known]
         candidates = self._explaining(self._tried(kept, orders, sample), sample)
         if not candidates and composite.terms != "moments" and (tree := self._tree_of_sum()) is not None:
-            orders.append(_ElementTree.of("the order of torch:sum", tree))
+            orders.append(("the order of torch:sum", Schedule(tree)))
             candidates = self._explaining(self._tried(kept, orders[-1:], sample), sample)
         for _ in range(MORE_ROUNDS if len(candidates) > 1 else 0):
             candidates = self._explaining(candidates, self._sample(RANDOM_ROWS))
@@ -205,26 +187,25 @@ class _Search:
         if self.nearest is None or (results, -wrong) > (self.nearest.results, -self.nearest.wrong):
             self.nearest = Nearest(nearest, wrong, results)
 
-    def _tried(self, kept: list[Steps], orders: list[_ElementTree], sample: ProbedRows) -> list[CompositeCandidate]:
+    def _tried(self, kept: list[Steps], orders: list[tuple[str, Schedule]], sample: ProbedRows) -> list[CompositeCandidate]:
         """Return the candidates that explain a few results of a few rows."""
         found: list[CompositeCandidate] = []
         sample = sample.first(FIRST_ROWS)
         got = sample.got[:, : FIRST_RESULTS if self.adapter.spec.out is SINGLE else FIRST_NARROW]
         given = kept[0].inputs(sample.x, sample.targets)
-        columns, given = given.terms.T.copy(), given.first(got.shape[1]).repeated(len(orders))
-        chains: dict[object, Arrays] = {}
+        sums, given = RowSums(given.terms.T.copy()), given.first(got.shape[1]).repeated(len(orders))
         for rule, step, how in rules_of(self.composite, self.adapter.spec.b):
-            parts = results_of_orders(rule, [each.schedule for each in orders], columns, chains)
-            plans: dict[int, ProductModel] = {}
+            results = [sums.result(rule, schedule) for _, schedule in orders]
+            parts = tuple(map(np.concatenate, zip(*results, strict=True)))
             for steps in kept:
                 words = self._results(steps, parts, given, sample).reshape(len(orders), *got.shape)
                 wrong = np.count_nonzero(words != got, axis=(1, 2))
                 best = int(np.argmin(wrong))
                 self.combinations += len(orders)
-                self._see(f"{in_words_of(steps, rule)}, in {orders[best].order}", int(wrong[best]), got.size)
+                self._see(f"{in_words_of(steps, rule)}, in {orders[best][0]}", int(wrong[best]), got.size)
                 for number in np.flatnonzero(wrong == 0).tolist():
-                    order, tree, schedule = orders[number]
-                    plan = plans.setdefault(number, ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, tree, SINGLE))
+                    order, schedule = orders[number]
+                    plan = ProductModel(SINGLE, SINGLE, self.adapter.spec.k, step, schedule.tree, SINGLE)
                     found.append(CompositeCandidate(steps, rule, plan, ", ".join(filter(None, (order, how))), schedule))
         return found
 
@@ -245,17 +226,10 @@ class _Search:
         if not candidates:
             return []
         given = candidates[0].steps.inputs(sample.x, sample.targets)
-        columns = given.terms.T.copy()
-        chains: dict[object, Arrays] = {}
-        sums: dict[object, Arrays] = {}
-        kept = []
+        sums, kept = RowSums(given.terms.T.copy()), []
         for each in candidates:
-            rule, schedule = each.rule, each.schedule
-            if (key := (rule, each.order)) not in sums:
-                if (taken := (rule.taking, id(schedule.chains))) not in chains:
-                    chains[taken] = schedule.of_chains(rule, columns)
-                sums[key] = schedule.result(rule, columns, chains[taken])
-            wrong = int(np.count_nonzero(self._results(each.steps, sums[key], given, sample) != sample.got))
+            parts = sums.result(each.rule, each.schedule)
+            wrong = int(np.count_nonzero(self._results(each.steps, parts, given, sample) != sample.got))
             self._see(f"{in_words_of(each.steps, each.rule)}, in {each.order}", wrong, sample.got.size)
             kept += [] if wrong else [each]
         return kept
