@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accprobe.function.model import SCALINGS, SPECIAL_CLASSES, F32Words, FunctionModel, probe_words
+from accprobe.function.model import SCALINGS, SPECIAL_INPUTS, F32Words, FunctionModel
 from accprobe.function.quadratic import SQUARER_BITS, Constraints, Int64s, Square, in_parts, solve, square
 from accprobe.function.reductions import (
     BIAS,
@@ -71,8 +71,8 @@ def infer_table_model(function: WordFunction) -> Inference:
 def infer_specials(function: WordFunction) -> dict[str, str]:
     """Return the results, as hex, of the classes of special inputs that have one each."""
     specials = {}
-    for name in SPECIAL_CLASSES:
-        results = np.unique(function(probe_words(name)))
+    for name, (_, words) in SPECIAL_INPUTS.items():
+        results = np.unique(function(np.array(words, np.uint32)))
         if len(results) == 1:
             specials[name] = f"0x{results[0]:08x}"
     return specials

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from accprobe.evaluate import tiles
 from accprobe.function.quadratic import IN_CACHE, SQUARER_BITS, all_squares, in_parts, module_of
-from accprobe.function.reductions import INFINITY, MASK, REDUCTIONS, SIGN, Octaves, Reduction
+from accprobe.function.reductions import INFINITY, MASK, REDUCTIONS, SIGN, Reduction
 from accprobe.function.reference import FormatConversion, values_of_words, words_of_singles
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.records.functions import ScalingRecord, TableModelRecord
@@ -50,22 +50,21 @@ def _corrected(scaling: ScalingRecord, y: Any) -> Any:
     return y * scaling.value if scaling.then == "times" else y + scaling.value
 
 
-SPECIAL_CLASSES = ("negative", "+0", "-0", "+inf", "-inf", "nan")
-
-
-def special_classes(words: Any, flushed: bool = True) -> dict[str, Any]:
-    """Mark the inputs that are no arguments of a table, by class. flushed: subnormal inputs count as zeros."""
-    size, negative = words & SIGN - 1, words >> 31 == 1
-    zero, infinite, nan = size <= (MASK if flushed else 0), size == INFINITY, size > INFINITY
-    masks = (
-        negative & ~zero & ~infinite & ~nan,
-        zero & ~negative,
-        zero & negative,
-        infinite & ~negative,
-        infinite & negative,
-        nan,
-    )
-    return dict(zip(SPECIAL_CLASSES, masks, strict=True))
+SPECIAL_INPUTS: dict[str, tuple[Callable[[Any, Any, Any], Any], list[int]]] = {
+    "negative": (
+        lambda size, zero, negative: negative & ~zero & (size < INFINITY),
+        [0xBF800000, 0x80800000, 0xC2280000, 0xFF7FFFFF, 0xBF000001],
+    ),
+    "+0": (lambda size, zero, negative: zero & ~negative, [0]),
+    "-0": (lambda size, zero, negative: zero & negative, [SIGN]),
+    "+inf": (lambda size, zero, negative: (size == INFINITY) & ~negative, [INFINITY]),
+    "-inf": (lambda size, zero, negative: (size == INFINITY) & negative, [SIGN | INFINITY]),
+    "nan": (
+        lambda size, zero, negative: size > INFINITY,
+        [INFINITY | 1, INFINITY | 1 << 22, SIGN | INFINITY | 1, 0x7FFFFFFF, 0xFFFFFFFF],
+    ),
+}
+"""Classes of inputs that are no arguments of a table: which words they have, by size, zero and sign, and some of these."""
 
 
 class FunctionModel:
@@ -113,13 +112,13 @@ class FunctionModel:
 
     def _with_specials(self, words: Any, found: Any) -> Any:
         xp, size = module_of(words), words & SIGN - 1
+        is_zero = size <= (MASK if self.flushed else 0)
         if "negative" in self.specials:
             found = xp.where(words >= SIGN, np.uint32(self.specials["negative"]), found)
-        rows = xp.flatnonzero((size <= (MASK if self.flushed else 0)) | (size >= INFINITY))
-        results = found[rows]
-        for name, mask in special_classes(words[rows], self.flushed).items():
-            if name in self.specials:
-                results[mask] = self.specials[name]
+        rows = xp.flatnonzero(is_zero | (size >= INFINITY))
+        results, some = found[rows], (size[rows], is_zero[rows], words[rows] >= SIGN)
+        for name, word in self.specials.items():
+            results[SPECIAL_INPUTS[name][0](*some)] = word
         found[rows] = results
         for word, result in self.exact.items():
             found[words == word] = result
@@ -134,12 +133,9 @@ class FunctionModel:
 
     def ordinary_words(self, words: Any) -> Any:
         """Return the result words of operands as if none was special."""
-        given = words.astype(np.int64)
-        split = self.reduction.split(given)
+        split = self.reduction.split(words.astype(np.int64))
         table = split.table.clip(0, len(self.tables) - 1) if len(self.tables) > 1 else 0
         found = self.reduction.join(split, self._values(table, split.argument), _by_table(self.units, table))
-        if isinstance(self.reduction, Octaves):
-            found = module_of(words).where(split.table < 0, given, found)
         return found.astype(np.uint32)
 
     def _values(self, table: Any, argument: Any) -> Any:
@@ -162,16 +158,3 @@ def _by_table(numbers: Sequence[int], table: Any) -> Any:
 
 
 _F32 = FORMATS["f32"]
-
-
-def probe_words(name: str) -> F32Words:
-    """Return some input words of a class of `special_classes`."""
-    some = {
-        "negative": [0xBF800000, 0x80800000, 0xC2280000, 0xFF7FFFFF, 0xBF000001],
-        "+0": [0],
-        "-0": [SIGN],
-        "+inf": [INFINITY],
-        "-inf": [SIGN | INFINITY],
-        "nan": [INFINITY | 1, INFINITY | 1 << 22, SIGN | INFINITY | 1, 0x7FFFFFFF, 0xFFFFFFFF],
-    }[name]
-    return np.array(some, np.uint32)

@@ -27,7 +27,10 @@ LARGEST_FIXED = 2.0**62
 
 
 class Split(NamedTuple):
-    """Reduced input words: table numbers, arguments, signs (0 or 1) and exponents, arrays [n]; whole: integers to add."""
+    """Reduced input words: table numbers, arguments, signs (0 or 1) and exponents, arrays [n].
+
+    whole: what the result needs besides the table's value.
+    """
 
     table: Any
     argument: Any
@@ -247,11 +250,12 @@ class Octaves(Reduction):
         xp = module_of(words)
         table = (words >> FRACTION & 255) - BIAS - self.first
         ignored = xp.asarray(np.array(self.ignored))[table.clip(0, self.tables - 1)]
-        return Split(table, (words & MASK) >> ignored, words >> 31, 0)
+        return Split(table, (words & MASK) >> ignored, words >> 31, 0, words)
 
     def join(self, split: Split, values: Any, unit: Any) -> Any:
-        found = super().join(split, values, unit)
-        return module_of(values).where(split.table >= self.tables, self.above | split.sign << 31, found)
+        xp, found = module_of(values), super().join(split, values, unit)
+        found = xp.where(split.table >= self.tables, self.above | split.sign << 31, found)
+        return xp.where(split.table < 0, split.whole, found)
 
     def cover(self, table: int) -> Iterator[Int64s]:
         yield octave(self.first + table)[:: 1 << self.ignored[table]]

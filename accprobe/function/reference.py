@@ -113,12 +113,13 @@ def flush(values: Any, fmt: Format) -> Any:
 class FormatConversion:
     """How float64 values become words of a format.
 
-    overflow: of finite values that are too large. infinite: of infinities. nan: the word of NaN; None: any NaN.
-    flushed: subnormal results become zero. relu: negative results become zero.
+    overflow: of finite values that are too large; "IEEE 754": infinity, or the largest number where the rounding is towards it.
+    infinite: of infinities. nan: the word of NaN; None: any NaN. flushed: subnormal results become zero. relu: negative results
+    become zero.
     """
 
     rounding: RoundingMode = "RNE"
-    overflow: Overflow = "infinity"
+    overflow: Overflow | Literal["IEEE 754"] = "infinity"
     infinite: Overflow = "infinity"
     nan: int | None = 0
     flushed: bool = False
@@ -139,7 +140,7 @@ class FormatConversion:
         words = (exponent - fmt.min_exponent << fmt.mantissa_bits) + whole << fmt.ignored_low_bits
         if self.flushed:
             words = xp.where(words < 1 << fmt.mantissa_bits + fmt.ignored_low_bits, 0, words)
-        words = xp.where(words > fmt.largest, self.too_large(fmt, self.overflow), words)
+        words = xp.where(words > fmt.largest, self._overflowed(negative, fmt), words)
         words = xp.where(xp.isinf(values), self.too_large(fmt, self.infinite), words)
         if self.relu:
             words, negative = xp.where(negative, 0, words), negative & False
@@ -150,6 +151,12 @@ class FormatConversion:
         if self.nan is not None:
             return self.nan
         return 0 if fmt.is_integer else fmt.sign_bit - 1
+
+    def _overflowed(self, negative: Any, fmt: Format) -> Any:
+        if self.overflow != "IEEE 754":
+            return self.too_large(fmt, self.overflow)
+        is_largest = {"RZ": negative | True, "RD": ~negative, "RU": negative}.get(self.rounding, negative & False)
+        return module_of(negative).where(is_largest, fmt.largest, self.too_large(fmt, "infinity"))
 
     def too_large(self, fmt: Format, overflow: Overflow) -> int:
         if overflow == "largest":

@@ -86,11 +86,11 @@ class Rules:
                 values = self._signed_zero(values, first, second)
         if fmt.name == "f64":
             return self._with_payload(values, operands)
-        conversion = FormatConversion(self.rounding, _overflow(self.rounding), nan=self.nan)
+        conversion = FormatConversion(self.rounding, "IEEE 754", nan=self.nan, relu=self.relu)
         found = conversion.words(values, fmt)
         if self.flushed:
             found = module_of(found).where(self._tiny(values, conversion, fmt), found & fmt.sign_bit, found)
-        return self._limited(self._toward_zero(found, values, fmt), values, fmt)
+        return self._saturated(found, values, fmt) if self.saturated else found
 
     def _tiny(self, values: Any, conversion: FormatConversion, fmt: Format) -> Any:
         """Mark values below the normal numbers: exactly, or rounded to the format's digits with an unbounded exponent."""
@@ -129,23 +129,9 @@ class Rules:
         xp = module_of(values)
         return xp.where((values == 0) & (xp.signbit(first) != xp.signbit(second)), -0.0, values)
 
-    def _toward_zero(self, words: Any, values: Any, fmt: Format) -> Any:
-        """Return words: overflow stays finite on the side that the rounding turns away from."""
+    def _saturated(self, words: Any, values: Any, fmt: Format) -> Any:
         xp = module_of(values)
-        kept = {"RD": ~xp.signbit(values), "RU": xp.signbit(values)}.get(self.rounding)
-        infinity = fmt.infinity or 0
-        if kept is None:
-            return words
-        return xp.where(kept & xp.isfinite(values) & (words & fmt.sign_bit - 1 == infinity), words - 1, words)
-
-    def _limited(self, words: Any, values: Any, fmt: Format) -> Any:
-        xp = module_of(values)
-        if self.relu:
-            words = xp.where(xp.signbit(values) & ~xp.isnan(values), 0, words)
-        if self.saturated:
-            one = fmt.bias << fmt.mantissa_bits
-            words = xp.where(xp.isnan(values) | xp.signbit(values), 0, xp.minimum(words, one))
-        return words
+        return xp.where(xp.isnan(values) | xp.signbit(values), 0, xp.minimum(words, fmt.bias << fmt.mantissa_bits))
 
 
 # Limits of |b| between which a quotient is not scaled, read in SASS of sm_90a.
@@ -162,10 +148,6 @@ def approximate_quotient(a: Any, b: Any, scaled: str = "small and large") -> Any
         if word in scaled:
             a, b = (module_of(b).where(where, single(x * factor), x) for x in (a, b))
     return a * values_of_words(recorded_models()["rcp.approx.ftz.f32"].words(words_of_singles(b)), FORMATS["f32"])
-
-
-def _overflow(rounding: RoundingMode) -> Literal["infinity", "largest"]:
-    return "largest" if rounding == "RZ" else "infinity"
 
 
 _F64 = FORMATS["f64"]
