@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from accprobe.build.golden import MOST_SMS
 from accprobe.errors import DeviceError
 from accprobe.function.candidates import sample_words
 from accprobe.function.records import function_words
-from accprobe.function.units import SCALAR_UNITS, ScalarUnit
+from accprobe.function.units import SCALAR_UNITS
 from accprobe.health.bench import SeenWord, Turn
 from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import FUNCTION_UNITS
@@ -42,6 +42,9 @@ THREADS, BLOCKS_OF_AN_SM = 256, 4
 MOST_RECORDS, FIELDS, NOWHERE = 64, 5, 0xFFFFFFFF
 # Launches after which an SM that was given no work counts as failed.
 TRIES = 8
+
+
+_UNITS = {unit.name: unit for unit in SCALAR_UNITS}
 
 
 def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
@@ -67,10 +70,11 @@ class Launched(NamedTuple):
 
 
 class ComparingKernel:
-    """The kernel of one instruction on a GPU."""
+    """The kernel of one instruction with a model on a GPU. rounds: of the next launch."""
 
-    def __init__(self, device: OnGpu, unit: ScalarUnit) -> None:
-        self._device, self.unit = device, unit
+    def __init__(self, device: OnGpu, row: FunctionRow) -> None:
+        self._device, self.row, self.rounds = device, row, FIRST_ROUNDS
+        self.unit = unit = _UNITS[row.name]
         cubin = compiler.compile_source(unit.kernel("golden_function.cu"), device.architecture, unit.name)
         with device.lend(f"failed to load {unit.name}") as cupy:
             self._kernel = cupy.RawModule(path=str(cubin.path)).get_function("compare")
@@ -96,71 +100,59 @@ class ComparingKernel:
         return Launched(counts[:MOST_SMS], counts[MOST_SMS:], kept, seconds)
 
 
-@dataclass(eq=False)
-class _Checked:
-    """An instruction with its model. rounds: of the next launch."""
-
-    kernel: ComparingKernel
-    row: FunctionRow
-    rounds: int = FIRST_ROUNDS
-
-
 class FunctionBench:
     """A `UnitBench` of the instructions of one unit, which are checked in turn."""
 
     chain = 1
 
-    def __init__(self, checks: Sequence[tuple[ComparingKernel, FunctionRow]], seed: int) -> None:
-        self._checks = [_Checked(kernel, row) for kernel, row in checks]
-        self.instruction = ", ".join(row.name for _, row in checks)
+    def __init__(self, kernels: Sequence[ComparingKernel], seed: int) -> None:
+        self._kernels = kernels
+        self.instruction = ", ".join(kernel.row.name for kernel in kernels)
         self._random = np.random.default_rng(seed)
 
     def prepare(self) -> Turn:
         """Compare operands at the borders of formats and exponents."""
         turn = Turn(loaded_seconds=0.0)
-        for check in self._checks:
-            words = sample_words(check.kernel.unit.operand)
-            self._compare(turn, check, np.resize(words, 1 << (len(words) - 1).bit_length()))
+        for kernel in self._kernels:
+            words = sample_words(kernel.unit.operand)
+            self._compare(turn, kernel, np.resize(words, 1 << (len(words) - 1).bit_length()))
         return replace(turn, loaded_seconds=0.0, loaded_computed=0)
 
     def turn(self, seconds: float) -> Turn:
         started, turn = time.monotonic(), Turn(loaded_seconds=0.0)
         while not turn.dots or turn.seconds < seconds:
-            for check in self._checks:
-                fmt = check.kernel.unit.operand
-                self._compare(
-                    turn, check, self._random.integers(0, 1 << fmt.storage_bits, OPERANDS_OF_A_TURN).astype(fmt.dtype)
-                )
+            for kernel in self._kernels:
+                fmt = kernel.unit.operand
+                words = self._random.integers(0, 1 << fmt.storage_bits, OPERANDS_OF_A_TURN).astype(fmt.dtype)
+                self._compare(turn, kernel, words)
                 turn.seconds = time.monotonic() - started
         return turn
 
-    def _compare(self, turn: Turn, check: _Checked, words: Bits) -> None:
-        expected = function_words(check.row, words).astype(check.kernel.unit.result.dtype)
-        got = check.kernel.launch(words, expected, check.rounds, REPEATS)
-        wanted = check.rounds * KERNEL_SECONDS / max(got.seconds, 1e-6)
-        check.rounds = int(min(max(wanted, 1), check.rounds * MOST_GROWTH, MOST_ROUNDS))
+    def _compare(self, turn: Turn, kernel: ComparingKernel, words: Bits) -> None:
+        expected = function_words(kernel.row, words)
+        got = kernel.launch(words, expected, kernel.rounds, REPEATS)
+        wanted = kernel.rounds * KERNEL_SECONDS / max(got.seconds, 1e-6)
+        kernel.rounds = int(min(max(wanted, 1), kernel.rounds * MOST_GROWTH, MOST_ROUNDS))
         results = int(got.done.sum())
         turn.dots, turn.computed = turn.dots + results, turn.computed + results
         turn.loaded_seconds = (turn.loaded_seconds or 0.0) + got.seconds
         turn.loaded_computed += results
         turn.sms = max(turn.sms or 0, int((got.done > 0).sum()))
         turn.wrong_by_sm.update(Counter({str(sm): int(got.wrong[sm]) for sm in np.flatnonzero(got.wrong).tolist()}))
-        turn.seen += list(_seen(check, got, words, expected))
+        turn.seen += list(_seen(kernel, got, words, expected))
 
     def again(self, seen: SeenWord, times: int) -> int:
         """Repeat the operand on its SM and thread. Return the mismatches, scaled to `times` repetitions.
 
         Raises DeviceError if the SM does not compute.
         """
-        check, place = seen.key, seen.place
-        assert isinstance(check, _Checked)
-        unit = check.kernel.unit
-        words = np.frombuffer(bytes.fromhex(seen.found.exchange.a), unit.operand.dtype.newbyteorder(">"))
-        expected = np.frombuffer(bytes.fromhex(seen.found.expected), unit.result.dtype.newbyteorder(">"))
+        kernel, place = seen.key, seen.place
+        assert isinstance(kernel, ComparingKernel)
+        words = np.array([int(seen.found.exchange.a, 16)], kernel.unit.operand.dtype)
+        expected = np.array([int(seen.found.expected, 16)], kernel.unit.result.dtype)
         thread, sm = 32 * (place.warp or 0) + (place.lane or 0), place.sm or 0
         for _ in range(TRIES):
-            given = words.astype(unit.operand.dtype), expected.astype(unit.result.dtype)
-            got = check.kernel.launch(*given, 1, -(-times // EACH), sm, thread)
+            got = kernel.launch(words, expected, 1, -(-times // EACH), sm, thread)
             if got.done[sm]:
                 return round(times * int(got.wrong[sm]) / int(got.done[sm]))
         raise DeviceError(f"SM {sm} does not compute any more: the GPU gave it no work in {TRIES} tries")
@@ -169,22 +161,18 @@ class FunctionBench:
         return seen.found if self.again(seen, EACH * TRIES) else None
 
 
-def _seen(check: _Checked, got: Launched, words: Bits, expected: Bits) -> Iterator[SeenWord]:
+def _seen(kernel: ComparingKernel, got: Launched, words: Bits, expected: Bits) -> Iterator[SeenWord]:
     for sm, warp, lane, index, result in got.records:
         word = np.array([result], expected.dtype)
         exchange = Exchange(hex_of(words[index]), "", "", hex_of(word))
         found = Counterexample(exchange, hex_of(expected[index]), "random")
-        yield SeenWord(SmPlace(sm=sm, warp=warp, lane=lane), found, check, instruction=check.row.name)
+        yield SeenWord(SmPlace(sm=sm, warp=warp, lane=lane), found, kernel, instruction=kernel.row.name)
 
 
 def function_benches(device: Device, like: str | None, seed: int) -> dict[str, FunctionBench]:
     """Return a bench for each unit that the GPU and the report have."""
     if not isinstance(device, OnGpu) or device.kind != "cuda" or not (found := function_rows(device, like)):
         return {}
-    units = {unit.name: unit for unit in SCALAR_UNITS}
-    needed = [units[row.name] for rows in found.values() for row in rows]
-    compiler.fill_cache([(unit.kernel("golden_function.cu"), unit.name) for unit in needed], device.architecture)
-    return {
-        name: FunctionBench([(ComparingKernel(device, units[row.name]), row) for row in rows], seed)
-        for name, rows in found.items()
-    }
+    names = [row.name for rows in found.values() for row in rows]
+    compiler.fill_cache([(_UNITS[name].kernel("golden_function.cu"), name) for name in names], device.architecture)
+    return {unit: FunctionBench([ComparingKernel(device, row) for row in rows], seed) for unit, rows in found.items()}

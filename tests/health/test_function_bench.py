@@ -11,7 +11,7 @@ from accprobe.function.records import function_words
 from accprobe.function.units import SCALAR_UNITS
 from accprobe.health import check
 from accprobe.health.check import check_gpu
-from accprobe.health.functions import MOST_SMS, NOWHERE, FunctionBench, Launched
+from accprobe.health.functions import FIRST_ROUNDS, MOST_SMS, NOWHERE, ComparingKernel, FunctionBench, Launched
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.health.plan import CheckPlan
 from accprobe.isa.formats import Bits
@@ -23,20 +23,20 @@ SMS, FAULTY_SM, BIT = 4, 2, 9
 (ROW,) = (row for row in Report.load("functions-h200").functions if row.name == "rcp.approx.ftz.f32")
 
 
-class Planted:
+class Planted(ComparingKernel):
     """A kernel with four SMs. faulty: SM 2 flips a bit of the results of operands at or above 2^120."""
 
     unit = next(unit for unit in SCALAR_UNITS if unit.name == ROW.name)
 
     def __init__(self, row: FunctionRow, faulty: bool) -> None:
-        self._row, self._faulty = row, faulty
+        self.row, self.rounds, self._faulty = row, FIRST_ROUNDS, faulty
 
     def launch(
         self, words: Bits, expected: Bits, rounds: int, repeats: int, only: int = NOWHERE, thread: int = NOWHERE
     ) -> Launched:
         assert len(words) & len(words) - 1 == 0
         done, wrong = np.zeros(MOST_SMS, np.uint64), np.zeros(MOST_SMS, np.uint64)
-        results = function_words(self._row, words)
+        results = function_words(self.row, words)
         results[words >> 23 & 255 >= 247] ^= np.uint32(1 << BIT) * self._faulty
         differing = np.flatnonzero(results != expected)
         for sm in range(SMS) if only == NOWHERE else [only]:
@@ -46,7 +46,7 @@ class Planted:
 
 
 def outcome_of(faulty: bool, monkeypatch: pytest.MonkeyPatch) -> GpuOutcome:
-    benches: dict[str, Any] = {"special function": FunctionBench([(Planted(ROW, faulty), ROW)], 0)}  # type: ignore[list-item]  # a stand-in for a device
+    benches: dict[str, Any] = {"special function": FunctionBench([Planted(ROW, faulty)], 0)}
     monkeypatch.setattr(check, "function_benches", lambda device, like, seed: benches)
     monkeypatch.setattr(check, "_benches", lambda device, units, seed: {})
     *_, outcome = check_gpu("sim:h100", CheckPlan(seconds=0.1, again=20))
