@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,6 @@ _IN_PLACE = ("c10d.allreduce", "c10d.broadcast", "c10d.reduce_.")
 _UNRECORDED = ("aten.empty", "aten.new_empty", "aten.detach", "aten.alias", "aten.lift_fresh", "aten._unsafe_view", "prim.")
 
 
-@dataclass(frozen=True, slots=True)
 class Schema:
     """How an operation treats its tensors. is_skipped: it makes views, or memory without content. is_pure: its results are new.
 
@@ -25,19 +23,25 @@ class Schema:
     results are there.
     """
 
-    function: Any
-    call: Callable[..., Any]
-    name: str
-    is_skipped: bool
-    is_pure: bool
-    tensors: int
-    written: tuple[tuple[int, str], ...]
-    results: tuple[str, ...]
-    multiplies: bool
-    random: bool
-    dropout: int | None
-    buffers: int
-    is_collective: bool
+    def __init__(self, function: Any) -> None:
+        import torch
+
+        self.function, self.name = function, str(function)
+        self.call: Callable[..., Any] = function._op if type(function) is torch._ops.OpOverload else function
+        self.is_collective = self.name.startswith(("c10d.", "_c10d_functional."))
+        arguments, in_place = function._schema.arguments, self.name.startswith("c10d.")
+        self.written = tuple((i, x.name) for i, x in enumerate(arguments) if x.alias_info is not None and x.alias_info.is_write)
+        if in_place and arguments:  # their schemas do not say that they write to the first argument
+            self.written = ((0, arguments[0].name),)
+        is_view = not self.written and any(x.alias_info is not None for x in arguments)
+        self.is_skipped = is_view or self.name.startswith(_UNRECORDED)
+        self.is_pure = not self.written and not is_view
+        self.tensors = -1 if self.is_collective else _leading_tensors([str(x.type) for x in arguments])
+        self.results = tuple(x.name for x in arguments if x.is_out)
+        self.multiplies = any(word in self.name for word in ("mm", "linear", "conv"))
+        self.random = torch.Tag.nondeterministic_seeded in function.tags
+        self.dropout = next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None)
+        self.buffers = int(in_place and not self.name.startswith(_IN_PLACE))
 
     def draws(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
         """Return whether a call of these arguments draws random numbers."""
@@ -52,34 +56,7 @@ SCHEMAS: dict[int, Schema] = {}
 
 def schema_of(function: Any) -> Schema:
     """Return the schema of an `OpOverload`."""
-    return SCHEMAS.get(id(function)) or SCHEMAS.setdefault(id(function), _schema(function))
-
-
-def _schema(function: Any) -> Schema:
-    import torch
-
-    name = str(function)
-    arguments = function._schema.arguments
-    written = tuple((i, x.name) for i, x in enumerate(arguments) if x.alias_info is not None and x.alias_info.is_write)
-    is_collective = name.startswith(("c10d.", "_c10d_functional."))
-    if name.startswith("c10d.") and arguments:  # their schemas do not say that they write to the first argument
-        written = ((0, arguments[0].name),)
-    is_view = not written and any(x.alias_info is not None for x in arguments)
-    return Schema(
-        function,
-        call=function._op if type(function) is torch._ops.OpOverload else function,
-        name=name,
-        is_skipped=is_view or name.startswith(_UNRECORDED),
-        is_pure=not written and not is_view,
-        tensors=-1 if is_collective else _leading_tensors([str(x.type) for x in arguments]),
-        written=written,
-        results=tuple(x.name for x in arguments if x.is_out),
-        multiplies=any(word in name for word in ("mm", "linear", "conv")),
-        random=torch.Tag.nondeterministic_seeded in function.tags,
-        dropout=next((i for i, x in enumerate(arguments) if x.name == "dropout_p"), None),
-        buffers=int(name.startswith("c10d.") and not name.startswith(_IN_PLACE)),
-        is_collective=is_collective,
-    )
+    return SCHEMAS.get(id(function)) or SCHEMAS.setdefault(id(function), Schema(function))
 
 
 def _leading_tensors(types: Sequence[str]) -> int:
