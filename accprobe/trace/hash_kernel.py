@@ -10,7 +10,6 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any
@@ -48,62 +47,52 @@ _VIEW = struct.Struct(f"=QII{2 * DIMENSIONS}I{DIMENSIONS}q")
 """`TensorView`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class MemoryLayout:
-    """The memory layout of a tensor. size: in bytes.
+    """The memory layout of a tensor. dtype: the name of its type. size: in bytes.
 
     view: the bytes of its `TensorView` in tensor_hash.cu. blocks: number of thread blocks that hash it. kind: 64 bits of the
     type and the size, which are mixed into the hash. needs_copy: the kernel cannot read these strides, only a contiguous copy.
     """
 
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    size: int
-    is_contiguous: bool
-    view: bytes
-    blocks: int
-    kind: int
-    needs_copy: bool
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> None:
+        self.shape, self.strides, self.dtype = tuple(shape), strides, str(dtype).removeprefix("torch.")
+        self.size = size = math.prod(shape) * dtype.itemsize
+        self.blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
+        self.kind = int.from_bytes(str(dtype).encode()[-8:], "little") ^ size * ODD_MULTIPLIER & (1 << 64) - 1
+        merged, narrow = _merged_dimensions(shape, strides, dtype.itemsize), min(dtype.itemsize, 4)
+        self.is_contiguous = not size or not merged or (len(merged) == 1 and merged[0][1] == narrow)
+        self.needs_copy = not self.is_contiguous and (len(merged) > DIMENSIONS or size // narrow >= 1 << 31)
+        if self.is_contiguous or self.needs_copy:
+            merged = []
+        elif merged[-1][1] == narrow and not any(each % 4 for each in (merged[-1][0] * narrow, *(x for _, x in merged[:-1]))):
+            words, narrow = merged.pop()[0] * narrow // 4, 4  # rows of whole words
+            merged += [(words, 4)] if words > 1 else []
+        sizes, strides_in_bytes = zip(*merged, strict=True) if merged else ((), ())
+        unused = (0,) * (DIMENSIONS - len(merged))
+        # The kernel divides by a size with a shift and a multiplication by floor(2^32 · (2^bits - size) / size) + 1, with
+        # bits = ceil(log2(size)) (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994).
+        reciprocals = [((1 << 32 + (x - 1).bit_length()) - (x << 32)) // x + 1 for x in sizes]
+        numbers = *sizes, *unused, *reciprocals, *unused, *strides_in_bytes, *unused
+        self.view = _VIEW.pack(size, narrow, len(merged), *numbers)
 
 
-@cache
-def find_memory_layout(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> MemoryLayout:
-    """Return the layout of a tensor: one object for equal arguments.
+def _merged_dimensions(shape: Sequence[int], strides: Sequence[int], width: int) -> list[tuple[int, int]]:
+    """Return sizes and strides in bytes, in which neighbouring dimensions that one stride covers are one.
 
-    Neighbouring dimensions that one stride covers are merged. A word of more than 4 bytes adds a dimension of 4-byte words.
+    A word of more than 4 bytes adds a dimension of 4-byte words.
     """
-    width, count = dtype.itemsize, math.prod(shape)
     dimensions = [(size, stride * width) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    if width > 4:
-        dimensions.append((width // 4, 4))
     merged: list[tuple[int, int]] = []
-    for size, stride in dimensions:
+    for size, stride in (*dimensions, (width // 4, 4)) if width > 4 else dimensions:
         if merged and merged[-1][1] == size * stride:
             merged[-1] = merged[-1][0] * size, stride
         else:
             merged.append((size, stride))
-    size, narrow = count * width, min(width, 4)
-    is_contiguous = not count or not merged or (len(merged) == 1 and merged[0][1] == narrow)
-    needs_copy = not is_contiguous and (len(merged) > DIMENSIONS or size // narrow >= 1 << 31)
-    if is_contiguous or needs_copy:
-        merged = []
-    elif merged[-1][1] == narrow and not any(x % 4 for x in (merged[-1][0] * narrow, *(stride for _, stride in merged[:-1]))):
-        words, narrow = merged.pop()[0] * narrow // 4, 4  # rows of whole words
-        merged += [(words, 4)] if words > 1 else []
-    sizes, strides_in_bytes = zip(*merged, strict=True) if merged else ((), ())
-    unused = (0,) * (DIMENSIONS - len(merged))
-    # The kernel divides by a size with a shift and a multiplication by floor(2^32 · (2^bits - size) / size) + 1, with bits =
-    # ceil(log2(size)) (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994).
-    reciprocals = [((1 << 32 + (x - 1).bit_length()) - (x << 32)) // x + 1 for x in sizes]
-    view = _VIEW.pack(size, narrow, len(merged), *sizes, *unused, *reciprocals, *unused, *strides_in_bytes, *unused)
-    blocks = min(-(-size // BYTES_OF_BLOCK), MOST_BLOCKS)
-    name = str(dtype).removeprefix("torch.")
-    return MemoryLayout(tuple(shape), strides, name, size, is_contiguous, view, blocks, _kind(str(dtype), size), needs_copy)
+    return merged
 
 
-def _kind(dtype: str, size: int) -> int:
-    return int.from_bytes(dtype.encode()[-8:], "little") ^ size * ODD_MULTIPLIER & (1 << 64) - 1
+find_memory_layout = cache(MemoryLayout)
+"""Return the layout of a tensor: one object for equal arguments."""
 
 
 class HashKernel:
