@@ -23,8 +23,6 @@ class ModuleTracker:
         self._outermost: Any = None
         self._of_modules: dict[Any, tuple[str, str]] = {}
         self._of_sequence: dict[int, str] = {}
-        self._hooks: list[Any] = []
-        self._call: Any = None
         self._in_optimizer = False
         self._calls = self._optimizer_steps = 0
 
@@ -46,13 +44,13 @@ class ModuleTracker:
             self._of_sequence.setdefault(self._sequence_number() - 1, place[0])
         return place
 
-    def start(self) -> None:
-        """See calls of modules and steps of optimizers, until `stop`."""
+    @contextmanager
+    def tracking(self) -> Iterator[None]:
+        """See calls of modules and steps of optimizers inside."""
         import torch
         from torch.optim import optimizer
 
-        self._call = call = torch.nn.Module._call_impl
-        is_compiling, places = torch.compiler.is_compiling, self._places
+        call, is_compiling, places = torch.nn.Module._call_impl, torch.compiler.is_compiling, self._places
 
         def recorded_call(module: Any, *arguments: Any, **keywords: Any) -> Any:
             if is_compiling():  # the program that dynamo compiles stays the same
@@ -67,18 +65,14 @@ class ModuleTracker:
                 self._calls += len(places) == 1
 
         torch.nn.Module._call_impl = recorded_call
-        self._hooks = [
-            optimizer.register_optimizer_step_pre_hook(self._enter_optimizer),
-            optimizer.register_optimizer_step_post_hook(self._leave_optimizer),
-        ]
-
-    def stop(self) -> None:
-        import torch
-
-        torch.nn.Module._call_impl = self._call
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        enter = optimizer.register_optimizer_step_pre_hook(self._enter_optimizer)
+        leave = optimizer.register_optimizer_step_post_hook(self._leave_optimizer)
+        try:
+            yield
+        finally:
+            torch.nn.Module._call_impl = call
+            enter.remove()
+            leave.remove()
 
     def _name_modules(self, outermost: Any) -> None:
         self._outermost = outermost

@@ -81,19 +81,17 @@ class Recorder:
         """Record what runs inside."""
         check_torch()
         mode = _mode_class()(self)
-        self._modules.start()
         self._storages.attribute = f"_accprobe_trace_{len(_RECORDERS)}"
         threshold = gc.get_threshold()
         gc.set_threshold(10 * threshold[0], 100 * threshold[1], threshold[2])  # an operation makes ten objects that stay
         gc.freeze()  # the garbage collector passes over all that is here already
         _RECORDERS.append(self)
         try:
-            with inductor_kernels(self._triton), before_launches(self._queue.start), mode:
+            with self._modules.tracking(), inductor_kernels(self._triton), before_launches(self._queue.start), mode:
                 yield self
         finally:
             gc.unfreeze()
             gc.set_threshold(*threshold)
-            self._modules.stop()
             _RECORDERS.remove(self)
             self._fetch()
 
