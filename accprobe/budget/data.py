@@ -155,8 +155,9 @@ DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnPair]]
     "integers": _integers,
 }
 
-# Scales of SHARINGS that a kernel can apply, after the sum or to each block where it promotes, and their name in the model.
-# There "1x128" means one scale for each row and block of K; the length of a block, 32 of mx32, is `Quantised.ks`.
+# Scales that a kernel can apply, after the sum or to each block where it promotes: their name in `SHARINGS` (defined in
+# `accprobe.evaluate.quantised`), and in the model. There "1x128" means one scale for each row and block of K; the length of a
+# block, 32 of mx32, is `Quantised.ks`.
 _SCALES_OF_MODEL: dict[str, ScaleOf] = {
     "tensor": "tensor",
     "row": "row",
@@ -168,7 +169,7 @@ _SCALES_OF_MODEL: dict[str, ScaleOf] = {
 
 @dataclass(frozen=True)
 class QuantisedPair:
-    """Both operands. scale: its name among SHARINGS."""
+    """Both operands. scale: how elements share scales, a name in `SHARINGS`."""
 
     scale: str
     a: Quantised
@@ -186,18 +187,18 @@ class QuantisedPair:
         """
         if self.scale not in _SCALES_OF_MODEL:
             return None
-        a, b, how = self.a.scales, self.b.scales, Scales(_SCALES_OF_MODEL[self.scale])
+        a, b, scales = self.a.scales, self.b.scales, Scales(_SCALES_OF_MODEL[self.scale])
         if model.scales is not None and model.scales.of == self.scale:
-            how = model.scales
-        elif how.inside:
-            how = replace(how, fused=True)
-        if not how.inside:
-            return how, ScaleWords(a, b.T.copy())
+            scales = model.scales
+        elif scales.by_block:
+            scales = replace(scales, fused=True)
+        if not scales.by_block:
+            return scales, ScaleWords(a, b.T.copy())
         chains = list(model.chains())
         if any(chain.start // self.a.ks != (chain.stop - 1) // self.a.ks for chain in chains):
             return None  # a chain adds products of two blocks before they are scaled
         of_chain = np.array([chain.start // self.a.ks for chain in chains])
-        return how, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
+        return scales, ScaleWords(a[:, of_chain], b[:, of_chain].T.copy())
 
 
 def quantise(scale: str, fmt_a: Format, fmt_b: Format, values: DrawnPair) -> QuantisedPair:

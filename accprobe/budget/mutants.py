@@ -70,7 +70,7 @@ def k_doubled(operation: Operation) -> Bits | None:
     a, b = model.a.values(operation.a[:, k]), model.b.values(operation.b[:, k])
     if operation.scales is not None and model.scales is not None:
         block = (
-            next((i for chain, i in model.block_of.items() if chain.start <= k < chain.stop), 0) if model.scales_inside else 0
+            next((i for chain, i in model.block_of.items() if chain.start <= k < chain.stop), 0) if model.scales_by_block else 0
         )
         a, b = a * operation.scales.a[:, block], b * operation.scales.b[block]
     more = operation.values(operation.computed()) + np.multiply.outer(a, b)
@@ -80,7 +80,7 @@ def k_doubled(operation: Operation) -> Bits | None:
 def never_promoted(operation: Operation) -> Bits | None:
     model = operation.model
     first = next(model.chains())
-    if isinstance(model.tree, Chain) or model.scales_inside or first.period or first.shift:
+    if isinstance(model.tree, Chain) or model.scales_by_block or first.period or first.shift:
         return None
     return operation._replace(model=replace(model, tree=Chain(0, model.k, first.pattern))).computed()
 
@@ -88,7 +88,7 @@ def never_promoted(operation: Operation) -> Bits | None:
 def partials_in_bf16(operation: Operation) -> Bits | None:
     """Round each part of the sum to bf16; of one chain, its halves."""
     tree, model = operation.model.tree, operation.model
-    if model.scales_inside:
+    if model.scales_by_block:
         return None
     if isinstance(tree, Merged):
         return None if tree.kept else operation._replace(model=replace(model, tree=replace(tree, kept=BF16))).computed()
@@ -101,7 +101,7 @@ def partials_in_bf16(operation: Operation) -> Bits | None:
 
 def block_scales_swapped(operation: Operation) -> Bits | None:
     """Swap the first two block scales of A."""
-    if operation.scales is None or not operation.model.scales_inside or operation.scales.a.shape[1] < 2:
+    if operation.scales is None or not operation.model.scales_by_block or operation.scales.a.shape[1] < 2:
         return None
     a = operation.scales.a.copy()
     a[:, [0, 1]] = a[:, [1, 0]]

@@ -79,7 +79,7 @@ def _raised(fmt: Format, words: Bits) -> Floats:
 
 def by_k(model: ProductModel, scales: Floats) -> Floats:
     """Expand scales [lines, blocks] to one for each k; scales of whole rows stay as they are."""
-    if not model.scales_inside:
+    if not model.scales_by_block:
         return scales
     found = np.ones((len(scales), model.k))
     for chain, block in model.block_of.items():
@@ -93,7 +93,7 @@ def _bound(model: ProductModel) -> ErrorBound | None:
     if not all(map(_is_bounded, sums)):
         return None
     bound = _Bounds(model).of(model.tree)
-    if model.scales is not None and not model.scales.inside:
+    if model.scales is not None and not model.scales.by_block:
         bound = _scaled(bound)
     return _rounded(bound, model.result.mantissa_bits, model.result_rounding, model.result)
 
@@ -126,7 +126,7 @@ class _Bounds:
     def of(self, node: Node) -> ErrorBound:
         if isinstance(node, Chain):
             sums = self._of_chain(-(-len(node.ks()) // self._model.step.products))
-            return _scaled(sums) if self._model.scales_inside else sums
+            return _scaled(sums) if self._model.scales_by_block else sums
         parts = [self.of(part) for part in node.parts]
         if node.kept is not None:
             fmt = node.kept

@@ -49,8 +49,9 @@ def explain_command(
 ) -> None:
     """Find the known plan that reproduces a result bit for bit.
 
-    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic: chains of
-    known instructions, with and without promotion and split-K, and f64 references. The output also names regions with different
+    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. The plans
+    that accprobe knows are chains of measured or published instructions, with and without promotion and split-K, and f64
+    sums in any order, rounded at the end. The output also names regions with different
     plans, and each k with a product missing, counted twice, or taken from the wrong row of B. Files are .npy, .pt or
     .safetensors with one matrix each. numpy has no bf16 or fp8: for .npy files of these, give --dtype and --out.
 
@@ -118,6 +119,11 @@ def _json(names: list[str], found: list[Explanation], out: Format) -> dict[str, 
 
 
 def _explanation(found: Explanation, out: Format) -> dict[str, Any]:
+    """Return the JSON of one result or region.
+
+    more: number of further plans that give the same bits in a sample. others_tried: whether the search went on after the first
+    arithmetic that explains the result. unknown: facts about a result that no plan explains, else null.
+    """
     from accprobe.gemm.verification import EXPECTED_NAN, is_nan_pattern
 
     def expected(pattern: int) -> str:

@@ -48,8 +48,7 @@ SCALE_NAMES = ("none", "tensor", "row", "1x128", "128x128")
 @click.option(
     "--elements",
     type=count,
-    help="Fresh elements to verify the plan on.  [default: 2^18, on a GPU 2^22; fewer if CALLABLE would be called more"
-    " than 4096 times]",
+    help="Fresh elements to verify the plan on.  [default: 2^18, on a GPU 2^22, from at most 4096 calls of CALLABLE]",
 )
 @click.option(
     "--data",

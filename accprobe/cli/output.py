@@ -96,7 +96,8 @@ def format_option(*forms: str) -> Callable[[Command], Command]:
 
 def output_options(
     *forms: str,
-    file_help: str = "Output file, in the format of its ending, of --format, or JSON. The previous file is kept as FILE~",
+    file_help: str = "Output file, in the format of its ending; without an ending, of --format or JSON. The previous file is"
+    " kept as FILE~",
 ) -> Callable[[Command], Command]:
     """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`. `-o -` prints JSON."""
     file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")

@@ -1,4 +1,4 @@
-"""The results of `accprobe gemm` so far: finished rows, and the product that is being measured."""
+"""Measurements of `accprobe gemm` and `accprobe reduce`: finished rows, and the callable that is being measured."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ProductSetting:
     arrays: str | None
 
 
-NOT_OF_A_FINDING = ("probed", "device", "kernels", "verified", "tested on")
-"""Labels of lines that only the report has."""
+ONLY_IN_REPORT = ("probed", "device", "kernels", "verified", "tested on")
+"""Labels of lines of a row that are not printed while it is measured."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Measurement:
         regions = [(f"{region.where}: ", line) for region, several in plans(row) for line in several]
         for where, (name, said) in [*(("", line) for line in lines(row)), *regions]:
             label, text = f"{where}{name}", said.text
-            if name not in NOT_OF_A_FINDING and self.shown.get(label) != text:
+            if name not in ONLY_IN_REPORT and self.shown.get(label) != text:
                 self.shown[label] = text
                 print_message(f"{self.title}: {label}: {text}")
 
@@ -102,8 +102,8 @@ class Measurement:
 @dataclass
 class ProductRun:
     """The rows so far. first: the first product; its formats are the defaults of the others. sentences: they compare rows.
-    not_read: why kernels are unknown. measured: the current product. openings: results of the calls that opened each
-    callable.
+    not_read: why kernels are unknown. measured: the current product. first_results: of the calls that opened each
+    callable, by its name, options and operands; all must be equal.
     """
 
     elements: int | None
@@ -119,7 +119,7 @@ class ProductRun:
     sweeping: bool = False
     measured: Measurement | None = None
     announced: set[str] = field(default_factory=set)
-    openings: dict[str, list[Bits]] = field(default_factory=dict)
+    first_results: dict[str, list[Bits]] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -156,8 +156,8 @@ class ProductRun:
             opened = open_callable(setting.callable, request, setting.options, self.device, setting.arrays)
         opened.adapter.check()
         key = f"{setting.callable} {setting.options} {opened.adapter.spec}"
-        opened.adapter.before[:0] = self.openings.get(key, ())
-        self.openings[key] = opened.adapter.before
+        opened.adapter.before = self.first_results.get(key, []) + opened.adapter.before
+        self.first_results[key] = opened.adapter.before
         self.first = self.first or opened.adapter.spec
         empty = empty_report(opened.adapter.library, self.seed)
         if self.report is not None and self.report.device != empty.device:
@@ -253,7 +253,7 @@ class ProductRun:
         return self.add(measured.row(), compare=measured.finished)
 
     def sweep_rows(self, setting: ProductSetting, ms: Sequence[int], show: Show) -> Iterator[ProductRow]:
-        """Yield a row for each class of M, measured at the largest M of the class."""
+        """Yield a row for each group of values of M that give the same bits, measured at the largest M of the group."""
         from accprobe.callables.reductions import RowsOfX
         from accprobe.gemm.checks.regions import same_rows
 

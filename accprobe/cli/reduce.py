@@ -46,8 +46,8 @@ _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 @click.option(
     "--elements",
     type=count,
-    help="Minimum of fresh results to verify the plan on.  [default: 2^18, on a GPU 2^20; fewer if CALLABLE would be called"
-    " more than 2^14 times, on a GPU 2^17; other defaults for composites, see above]",
+    help="Minimum of fresh results to verify the plan on.  [default: 2^18 from at most 2^14 calls of CALLABLE,"
+    " on a GPU 2^20 from at most 2^17; composites: see above]",
 )
 @seed_option
 @report_options()
@@ -77,8 +77,8 @@ def reduce_command(
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
     accprobe then finds the order of its sum and the steps around it. For softmax, rms_norm and layer_norm in 16 bits,
-    --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row. By default accprobe
-    verifies them on at most 2^25/K results, on a GPU 2^27/K (in f32 on a GPU: without this limit).
+    --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row, for which the
+    default is at most 2^25/K, on a GPU 2^27/K. In f32 on a GPU it is that of other reductions.
 
     --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
 

@@ -44,8 +44,9 @@ def sweep_command(
     """Measure how many bits the partial sums of a Triton GEMM have.
 
     Clears more and more low bits of the partial sums with a mask. If n of their 23 fraction bits can be cleared and no result
-    changes, the matrix instruction computes 23 - n. It also masks the exact sums. If no exact sum changes either, the
-    operands need no more bits, and the number is a lower bound (≥).
+    changes, the matrix instruction computes 23 - n. As a control, accprobe computes the partial sums of the same operands in
+    f64 and masks them in the same way. If none of these changes either, the operands need no more bits, and the number is a
+    lower bound (≥).
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.
 

@@ -47,7 +47,7 @@ def trace_command() -> None:
 
 _MAP_HELP = (
     "Part of each tensor to compare. batch=1:8: the first sequence of 1 and of 8. rows=16: the first 16 rows. token=last: the"
-    " last token. shard=0/2: the first half of A's tensors; B is the run of rank 0 of 2."
+    " last token. shard=0/2: A is not sharded, B is rank 0 of 2; the first half of A's tensors, along any dimension."
 )
 
 
@@ -61,7 +61,7 @@ _MAP_HELP = (
     default="",
     metavar="batch=8|…",
     help="Part of each tensor to hash too. batch=8: the first of 8 sequences. rows=16: the first 16 rows. token=last: the last"
-    " token. shard=0/2: the first half, for a run with 2 ranks.",
+    " token. shard=0/2: the first half along each dimension, to compare with rank 0 of 2.",
 )
 @click.option(
     "--save",

@@ -59,8 +59,8 @@ def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
     tree, found = model.tree, []
     assert isinstance(tree, Merged)
     for part in tree.parts:
-        fmt = FORMATS["f32"] if model.scales_inside else _format_of(model, part)
-        inside = model.scales if model.scales_inside else None
+        fmt = FORMATS["f32"] if model.scales_by_block else _format_of(model, part)
+        inside = model.scales if model.scales_by_block else None
         alone = replace(model, tree=part, result=fmt, result_rounding="RNE", scales=inside)
         sums = evaluate(alone, a, b, _scales_of(model, part, scales) if inside else None)
         found.append((rounded_to(SumWords(sums, fmt), tree.kept) if tree.kept else sums).reshape(-1))
@@ -79,7 +79,7 @@ def _scales_of(model: ProductModel, part: Node, scales: ScaleWords | None) -> Sc
 
 def _factors(model: ProductModel, scales: ScaleWords | None, shape: Sequence[int]) -> list[NDArray[np.float32]]:
     """Return both scales of each element, if the total is scaled."""
-    if scales is None or model.scales is None or model.scales_inside:
+    if scales is None or model.scales is None or model.scales_by_block:
         return []
     return [np.broadcast_to(words, shape).reshape(-1) for words in scales]
 

@@ -166,7 +166,7 @@ class _Tile:
 
     def node(self, node: Node, start: Bits | None) -> SumWords:
         """Return the sum of a part of the tree, starting from `start`."""
-        if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
+        if self._scales is not None and self._model.scales_by_block and (chains := of_chains(node)):
             return self._scaled_inside(chains, start)
         if isinstance(node, Chain):
             return self._chain(node, start)
@@ -223,7 +223,7 @@ class _Tile:
     def result(self, sums: SumWords) -> Bits:
         """Return the last sum, scaled, in the format of D."""
         scales = self._model.scales
-        if scales is not None and not scales.inside and self._scales is not None:
+        if scales is not None and not scales.by_block and self._scales is not None:
             values = sums.fmt.values(sums.patterns).astype(np.float32)
             sums = SumWords(scaled_sums(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
         return rounded_to(sums, self._model.result, self._model.result_rounding)

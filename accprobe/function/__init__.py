@@ -1,1 +1,1 @@
-"""Scalar functions: instructions and elementwise callables, from words to words; sums as functions of one array."""
+"""Scalar functions: the result bits of instructions and elementwise callables for each operand, and models of them."""

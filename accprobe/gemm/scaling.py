@@ -68,7 +68,7 @@ def infer_scales(subject: RecordedCallable, plan: ProductModel, rows: Ints, colu
         possible = [way for way in ways if not counts[way]]
         if len(possible) < 2:
             break
-        wrong = probes.of_two_blocks(possible) if ways[0].inside else probes.of_one_product(possible)
+        wrong = probes.of_two_blocks(possible) if ways[0].by_block else probes.of_one_product(possible)
         for way, count in zip(possible, wrong, strict=True):
             counts[way] += count
     best = min(counts, key=lambda way: counts[way])
@@ -85,7 +85,7 @@ def infer_scales(subject: RecordedCallable, plan: ProductModel, rows: Ints, colu
 def scaling_in_words(scales: Scales) -> str:
     """Return a description such as "RNE(sa·sb), applied once after the sum"."""
     how = {"product of scales": "RNE(sa·sb)", "a then b": "sa, then sb", "b then a": "sb, then sa"}[scales.how]
-    if not scales.inside:
+    if not scales.by_block:
         return f"{how}, applied once after the sum"
     return f"{how}, applied to each {BLOCK} products{' by the multiply-add that adds them' if scales.fused else ''}"
 
@@ -95,7 +95,7 @@ def _ways(spec: Spec) -> Iterator[Scales]:
     for how in get_args(Scaling):
         ways = Scales(spec.scale, how)
         yield ways
-        if ways.inside and spec.k > BLOCK:
+        if ways.by_block and spec.k > BLOCK:
             yield replace(ways, fused=True)
 
 

@@ -187,7 +187,7 @@ class Scales:
     fused: bool = False
 
     @property
-    def inside(self) -> bool:
+    def by_block(self) -> bool:
         """Return whether each block along K has its own scale, which is applied before the blocks are added."""
         return "x" in self.of
 
@@ -240,8 +240,8 @@ class ProductModel:
         return {chain: block for block, chain in enumerate(self.chains())}
 
     @property
-    def scales_inside(self) -> bool:
-        return self.scales is not None and self.scales.inside
+    def scales_by_block(self) -> bool:
+        return self.scales is not None and self.scales.by_block
 
     @property
     def is_ordered(self) -> bool:

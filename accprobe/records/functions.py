@@ -1,4 +1,4 @@
-"""The claim about a scalar function: an instruction or a callable, from words to words."""
+"""The claim about a scalar function, an instruction or a callable: which bits it returns for which operand."""
 
 from __future__ import annotations
 

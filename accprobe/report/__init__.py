@@ -1,4 +1,4 @@
-"""Reports: their files, evidence, names, flat columns and short words."""
+"""Reports: their files and names, the evidence of findings, fields for requirements and CSV, and texts that fit a table."""
 
 from accprobe.report.report import Report
 

@@ -144,10 +144,10 @@ def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[Ho
         called = _open_callable(f, how, m)
         return RowsOfX(called) if isinstance(called, ReductionAdapter) else called
 
-    found = same_rows(box, ms, of="m" if len(how.get("shape", SMALL_SHAPE)) > 2 else "rows")
-    if len(found) > 1 or found[0].changing:
-        results = f", the same rows have {len(found)} results" if len(found) > 1 else ""
-        _fail(f, how, _open_callable(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, found))}")
+    groups = same_rows(box, ms, of="m" if len(how.get("shape", SMALL_SHAPE)) > 2 else "rows")
+    if len(groups) > 1 or any(group.changing for group in groups):
+        results = f", the same rows have {len(groups)} results" if len(groups) > 1 else ""
+        _fail(f, how, _open_callable(f, how).spec, f"not batch invariant{results}: {'; '.join(map(str, groups))}")
 
 
 def assert_same_plan(f: Multiply, g: Multiply, **how: Unpack[How]) -> None:
@@ -279,13 +279,13 @@ def _counts(f: Multiply, probed: RecordedCallable, how: How) -> Ints:
 
 
 def _probed(f: Multiply, probed: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:
-    """Run an experiment; a function that is not a product of two matrices fails the assertion."""
+    """Run an experiment. A function that is not a product of two matrices fails the assertion; an exception of f passes."""
     __tracebackhide__ = True
     try:
         contract.refuse_non_products(probed)
         return experiment()
     except AccprobeError as e:
-        if e.__cause__ is not None:
+        if e.__cause__ is not None:  # f raised an exception
             raise
         _fail(f, how, probed.spec, str(e))
 

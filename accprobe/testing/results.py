@@ -57,7 +57,7 @@ def assert_matmul_close(
     spec = Spec(len(of_a), len(of_b), of_a.shape[1], accumulation.a, accumulation.b, result)
     scaling, words_of_scales = _scales(spec, scales, promote_every)
     model = accumulation.model(spec.k, promote_every, split_k, formats.get(out) if out else result, scaling)
-    if words_of_scales is not None and model.scales_inside and len(model.block_of) != words_of_scales.a.shape[1]:
+    if words_of_scales is not None and model.scales_by_block and len(model.block_of) != words_of_scales.a.shape[1]:
         raise AccprobeError(f"split_k={split_k}: a border between slices lies within a block of {BLOCK} that has one scale")
     if not 0 < false_alarms < 1:
         raise AccprobeError(f"false_alarms={false_alarms}: give a share between 0 and 1")

@@ -29,8 +29,9 @@ Kind = Literal[
     "split_k", "order", "promotion", "partials", "cast", "fusion", "argument", "function", "reduction", "atomics",
     "dropout", "input", "unknown",
 ]  # fmt: skip
-"""Kinds of causes. partials: the format, order or sizes of a product's partial sums. order: the order of its other sums, or
-their bits. reduction: sums of other operations, such as aten.sum or attention. function: other operations or scalar functions.
+"""Kinds of causes. partials: the format, order or sizes of a product's partial sums. order: the order, bits or rounding of its
+other additions, or the place of its bias. reduction: sums of other operations, such as aten.sum or attention. function: other
+operations or scalar functions.
 """
 
 NOT_REACHED = "not explained: interrupted"
@@ -65,8 +66,8 @@ class DifferenceOrigin:
     """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
 
     values: the results that differ. readers: for blocks, the operations that read them. unrecorded: sides, "A" or "B", whose
-    value comes from no recorded operation: an input of the run, or compiled code. sides: with the operands at hand. differing,
-    of: words of the part that is compared, None where the results are not at hand.
+    value comes from no recorded operation: an input of the run, or compiled code. sides: both sides with their operands, empty
+    until they are explained. differing, of: words of the part that is compared, None if the results were not kept.
     """
 
     left: tuple[TracedOperation, ...]
@@ -282,7 +283,7 @@ class _Comparing:
         return next((state for state in ("consequence", "unmapped") if state in found), "deferred")
 
     def _mixes(self, x: TracedOperation, y: TracedOperation) -> bool:
-        """Return whether an operation puts rows of different sequences into one order, or reads such rows in the same module.
+        """Return whether an operation mixes rows of different sequences, as a sort does, or reads mixed rows in its module.
 
         Outside of the module, as behind the experts of a mixture, rows are taken to be in their order again.
         """

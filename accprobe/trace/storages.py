@@ -17,8 +17,9 @@ from accprobe.trace.records import UNDEFINED, TensorValue
 
 
 class _Storage:
-    """value: the id of its data. is_input: no recorded operation computed it. version: torch's count of writes, None where the
-    next one seen is taken. is_opaque: its bits mean nothing. base: the value of all its elements.
+    """value: the id of its data. is_input: no recorded operation computed it. version: torch's count of writes at the last
+    read; None before the first read, and after a recorded write, which torch counts later. is_opaque: its bits mean nothing.
+    base: the value of all its elements.
 
     key, view, layout: of the first view since the last write: offset, shape, strides and type, its value, and its layout.
     views: the values of the other views, by their keys.
@@ -71,7 +72,9 @@ class Storages:
             except RuntimeError:  # an inference tensor has no count
                 version = None
             if version != storage.version:
-                self._take_version(storage, version)
+                if storage.version is not None and version is not None:
+                    storage.change(next(self._values))  # an operation that was not recorded wrote to it
+                storage.version = version
             if tensor.is_neg() or tensor.is_conj():
                 found.append(self._unread(tensor))
                 continue
@@ -197,19 +200,14 @@ class Storages:
         return storage
 
     def _written_storage(self, tensor: Any, memory: Any) -> _Storage:
+        """Return the record of the memory of a tensor that an operation has just returned or written to."""
         storage: _Storage | None = getattr(memory, self.attribute, None)
         if storage is None or storage.owner is not self:
             return self._new_storage(memory)
         storage.is_input = False
         if storage.version is not None and not tensor.is_inference() and tensor._version != storage.version:
-            self._take_version(storage, storage.version)
+            storage.change(next(self._values))  # an operation that was not recorded wrote to it
         return storage
-
-    def _take_version(self, storage: _Storage, version: int | None) -> None:
-        """Note torch's count of writes. If it is another one, something wrote to the storage that was not recorded."""
-        if storage.version is not None and version is not None:
-            storage.change(next(self._values))
-        storage.version = version
 
 
 def has_storage(tensor: Any) -> bool:

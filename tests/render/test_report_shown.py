@@ -169,7 +169,7 @@ def test_details_say_what_was_covered() -> None:
         assert "coverage does not count: results contradict the model" in shown
         assert "excluded" not in shown
     for shown in in_full(agreeing()):
-        assert "412 queries of 1 to 65,537 dot products" in shown
+        assert "412 calls of the device, with 1 to 65,537 dot products each" in shown
         assert "410 of 412 events covered; missing: tie up, carry 5; 3 others not reached: no operand is subnormal" in shown
     excluded = "no mismatch in 10,000,000: faults in more than 3 in 10,000,000 of such operands are excluded at 95 %"
     assert excluded in details_of(fake_report().instructions[1])

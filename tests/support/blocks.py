@@ -172,7 +172,8 @@ def speed() -> str:
             command = f"`{result['command'].replace(' --device cuda:0', '')}`" + (
                 f", {result['state']}" if result["state"] else ""
             )
-            found.setdefault((command, result["limit"]), {})[place] = f"{result['seconds']:.2f} s"
+            above = " (above)" if result["seconds"] > result["limit"] else ""
+            found.setdefault((command, result["limit"]), {})[place] = f"{result['seconds']:.2f} s{above}"
     places = list(dict.fromkeys(place for taken in found.values() for place in taken))
     rows = ((command, *(taken.get(place, "") for place in places), f"{limit:g} s") for (command, limit), taken in found.items())
     return tabled(("command", *places, "limit"), rows)

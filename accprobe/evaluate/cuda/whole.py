@@ -75,7 +75,7 @@ class WholeOnGpu:
             return product(model, a, b, scales=scales)
         work = _Work(self._cupy, self, model, a, b, scales)
         sums = work.node(model.tree)
-        if scales is not None and model.scales is not None and not model.scales_inside:
+        if scales is not None and model.scales is not None and not model.scales_by_block:
             of_a, of_b = map(self._cupy.asarray, scales)
             sums = scaled_sums(sums, of_a, of_b, model.scales)
         patterns: Bits = self._cupy.asnumpy(_converted(self._cupy, sums, model.result, model.result_rounding))
@@ -139,7 +139,7 @@ class _Work:
         return fmt.values(patterns).astype(np.float32) if self._singles else patterns
 
     def node(self, node: Node) -> Any:
-        if self._scales is not None and self._model.scales_inside and (chains := of_chains(node)):
+        if self._scales is not None and self._model.scales_by_block and (chains := of_chains(node)):
             return self._scaled_inside(chains, self._scales)
         if isinstance(node, Chain):
             return self._chain(node.ks(), 0)

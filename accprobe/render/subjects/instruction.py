@@ -132,7 +132,8 @@ def outcome(done: Verification) -> Iterator[str]:
     if done.results:
         yield f"{done.contradicting:,} of {done.results:,} results contradict the model, including experiments and alternatives"
     if done.queries:
-        yield f"{done.queries.count:,} queries of {done.queries.smallest:,} to {done.queries.largest:,} dot products"
+        sizes = f"{done.queries.smallest:,} to {done.queries.largest:,}"
+        yield f"{so_many(done.queries.count, 'call')} of the device, with {sizes} dot products each"
     if done.tile:
         wrong = f"; mismatches: {done.tile.differing}" if done.tile.differing else ""
         yield f"{_tile(done.tile)} tile elements covered{wrong}"
