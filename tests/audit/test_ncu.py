@@ -131,7 +131,7 @@ def test_what_probes_executed_for_a_tile(fake: Fake) -> None:
 
 def test_child_launches_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[str] = []
-    device = FakeDevice(lambda inst, d: launched.append(inst.name) or d)  # type: ignore[func-returns-value]  # append returns None
+    device = FakeDevice(lambda inst, d: launched.append(inst.name) or d)
     monkeypatch.setattr("accprobe.devices.open_device", lambda name: device)
     monkeypatch.setattr("sys.argv", ["launches", "cuda:0", DENSE, WIDE])
     runpy.run_path(str(Path(accprobe.devices.__file__).with_name("cuda.py")), run_name="__main__")

@@ -37,7 +37,6 @@ def test_a_name_of_several_instructions_has_a_default_and_says_which(name: str, 
 
 def test_slices_are_as_even_as_whole_sums_allow() -> None:
     tree = of_named(LIKE).product(1000, 96, split_k=3, out=FORMATS["bf16"]).tree
-    assert isinstance(tree, Merged)
     borders = [
         [(chain.start, chain.stop) for chain in (part.parts if isinstance(part, Merged) else [part])] for part in tree.parts
     ]
@@ -50,7 +49,6 @@ def test_a_measured_product_is_selected_by_words_of_its_title() -> None:
     found = of_named(f"products-h200:{row.title}")
     assert found.measured == row.regions[0].model
     longer = found.product(4 * row.k, 128).tree
-    assert isinstance(longer, Merged)
     assert all(isinstance(part, Chain) for part in longer.parts)
 
 

@@ -65,7 +65,6 @@ def test_mistakes_are_reported_by_name(name: str) -> None:
     a, b = operands()
     model = of_named(LIKE).model(K, 64, 1, FORMATS["bf16"])
     d = MUTATIONS[name](Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8)))
-    assert d is not None
     with pytest.raises(AssertionError, match=f"likeliest: (k [0-9-]+ .*: )?{name}, which gives exactly these bits"):
         assert_matmul_close(d.view(ml_dtypes.bfloat16), a, b, like=LIKE, promote_every=64)
 
@@ -105,7 +104,7 @@ def test_scales(of: str) -> None:
     rng = np.random.default_rng(1)
     shapes = {"tensor": ((1, 1), (1, 1)), "row": ((M, 1), (1, N)), "1x128": ((M, 4), (4, N)), "128x128": ((M, 4), (4, 1))}
     of_a, of_b = (rng.uniform(0.1, 3, shape).astype(np.float32) for shape in shapes[of])
-    model = of_named(LIKE).model(K, 128, 1, FORMATS["f32"], Scales(of))  # type: ignore[arg-type]  # a kind of scales
+    model = of_named(LIKE).model(K, 128, 1, FORMATS["f32"], Scales(of))
     words = ScaleWords(of_a, np.repeat(of_b, N, axis=1) if of == "128x128" else of_b)
     asked = Operation(model, a.view(np.uint8), np.ascontiguousarray(b.T).view(np.uint8), words)
     got = product(model, asked.a, asked.b, scales=words).view(np.float32)

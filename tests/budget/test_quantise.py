@@ -52,7 +52,6 @@ def scale_of(kind: str, values: np.ndarray, row: int, k: int, weights: bool) -> 
 @pytest.mark.parametrize("weights", [False, True])
 def test_every_code_is_the_nearest_of_all(kind: str, weights: bool) -> None:
     sharing = SHARINGS[kind]
-    assert sharing is not None
     found = quantised_operand(sharing[weights], E4M3, WIDE)
     element = FORMATS["e2m1"] if kind == "nv16" else E4M3
     plain, scaled = found.values(scaled=False), found.values()

@@ -28,7 +28,7 @@ PUBLISHED = {name: (model, a, b) for name, model, a, b in float_models()}
 
 def of_sums(**changes: object) -> DotModel:
     root = step().root
-    return replace(step(), root=FusedSum(root.terms, replace(root.arithmetic, **changes)))  # type: ignore[arg-type]  # fields by name
+    return replace(step(), root=FusedSum(root.terms, replace(root.arithmetic, **changes)))
 
 
 STEPS = {
@@ -112,7 +112,7 @@ def test_small_sums_of_any_kind_stay_within(seed: int) -> None:
 @pytest.mark.parametrize("how", some(["product of scales", "a then b", "b then a"], 2))
 @pytest.mark.parametrize(("of", "fused"), [("row", False), ("1x128", False), ("1x128", True)])
 def test_scales(of: str, how: str, fused: bool) -> None:
-    model = product_model(512, promote=128, scales=Scales(of, how, fused))  # type: ignore[arg-type]  # a kind of scales
+    model = product_model(512, promote=128, scales=Scales(of, how, fused))
     rng = np.random.default_rng(3)
     blocks = 4 if of == "1x128" else 1
     scales = ScaleWords(*(rng.uniform(0.01, 90, shape).astype(np.float32) for shape in ((64, blocks), (blocks, 64))))
@@ -173,7 +173,6 @@ def cut_off(k: int, chunk: int) -> tuple[Bits, Bits]:
 def test_worst_case_operands_approach_the_bound(promote: int | None, chunk: int) -> None:
     model = product_model(promote=promote)
     bound = worst_error(model)
-    assert bound is not None
     assert 0.7 * bound < relative_error(model, *cut_off(1024, chunk)) <= bound
 
 

@@ -1,4 +1,4 @@
-"""Toolchain: tools are found where they are installed, and the first that can read a file is used."""
+"""Toolchain: tools are found where they are installed, the first that can read a file is used; the inventory; data folders."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accprobe.build import toolchain
-from accprobe.errors import ToolFailed, ToolMissing
+from accprobe.build import checkout, inventory, toolchain
+from accprobe.errors import AccprobeError, ToolFailed, ToolMissing
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +86,22 @@ def test_failure_after_output_is_told(tmp_path: Path) -> None:
     program(tmp_path, "echo 1; echo 'nvdisasm fatal   : damaged' >&2; exit 1")
     with pytest.raises(ToolFailed, match="nvdisasm failed: damaged"), toolchain.output("nvdisasm") as text:
         assert list(text) == ["1\n"]
+
+
+def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "_package", lambda *_: None)
+    items = {item.name: item for item in inventory.inventory()}
+    programs = {"nvdisasm", "cuobjdump", "ncu"}
+    assert programs | {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "triton", "torch", "ray", "nvidia-ml-py"} <= set(items)
+    assert not any(items[name].found for name in ("cupy", "ray", "nvidia-ml-py"))
+    assert "[fleet]" in items["ray"].remedy
+    assert items["nvidia-ml-py"].remedy == "pip install nvidia-ml-py"
+    assert all(item.remedy for item in items.values() if not item.found)
+
+
+def test_a_checkout_without_links_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As git writes it with core.symlinks=false: a file that has the link's target."""
+    (tmp_path / "reports").write_text("../reports")
+    monkeypatch.setattr(checkout, "PACKAGE", tmp_path)
+    with pytest.raises(AccprobeError, match="no symbolic links; run"):
+        checkout.data_folder("reports")

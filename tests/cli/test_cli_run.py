@@ -102,7 +102,7 @@ def test_dying_device_gives_status_2_and_keeps_what_was_measured(device: FakeDev
 
     dead: list[bool] = []
     path = tmp_path / "r.json"
-    device.spoil = spoil  # type: ignore[assignment]  # a function in place of a method
+    device.spoil = spoil
     result = run("-o", str(path))
     assert (result.exit_code, result.stderr) == (2, "accprobe: Fake GPU stopped working: illegal address\n")
     assert [row.name for row in Report.load(path).measured] == [DENSE]
@@ -115,7 +115,7 @@ def test_interruption_in_this_process_keeps_what_was_measured(device: FakeDevice
         return d
 
     path = tmp_path / "r.json"
-    device.spoil = spoil  # type: ignore[assignment]  # a function in place of a method
+    device.spoil = spoil
     result = run("-o", str(path))
     assert (result.exit_code, result.stderr) == (130, f"accprobe: interrupted: {path} has 1 row\n")
     assert [row.name for row in Report.load(path).measured] == [DENSE]

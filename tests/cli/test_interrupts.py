@@ -1,4 +1,4 @@
-"""Signals in the middle of what must not be interrupted."""
+"""Signals in the middle of what must not be interrupted, and processes that are started whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from accprobe.cli import interrupts
 from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit
 from accprobe.cli.reports import save_reports
 from accprobe.report.report import Report
+from accprobe.survey.workers import interrupts_held_back
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +145,7 @@ def test_ctrl_c_keeps_the_causes_of_a_trace(tmp_path: Path, monkeypatch: pytest.
         counted.append(arguments)
         if len(counted) > 1:
             raise KeyboardInterrupt
-        return explain(*arguments)  # type: ignore[arg-type]  # arguments of any function
+        return explain(*arguments)
 
     monkeypatch.setattr(causes, "_cause", interrupted)
     file = tmp_path / "found.json"
@@ -154,3 +155,46 @@ def test_ctrl_c_keeps_the_causes_of_a_trace(tmp_path: Path, monkeypatch: pytest.
     assert "1 of 2 origins explained" in done.stderr
     kinds = [origin["cause"]["kind"] for origin in json.loads(file.read_text())["origins"]]
     assert kinds == ["argument", "unknown"]
+
+
+@pytest.fixture
+def another_thread() -> Iterator[int]:
+    """As those of a library that computes; signals of the process are given to any of its threads."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    assert thread.ident
+    yield thread.ident
+    ended.set()
+    thread.join()
+
+
+IN_ITS_FIRST = """
+import multiprocessing
+from accprobe.survey.workers import interrupts_held_back
+told = "import signal; print(sorted(each.name for each in signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
+with interrupts_held_back():
+    process = multiprocessing.get_context("spawn").Process(target=exec, args=(told,))
+    process.start()
+process.join()
+"""
+
+
+def test_the_first_process_that_a_program_starts_sees_no_interrupt_either() -> None:
+    assert subprocess.check_output([sys.executable, "-c", IN_ITS_FIRST], text=True) == "['SIGALRM', 'SIGINT', 'SIGTERM']\n"
+
+
+def test_an_interrupt_waits_whichever_thread_takes_it(another_thread: int) -> None:
+    blocked: list[bytes] = []
+
+    def start() -> None:
+        with interrupts_held_back():
+            signal.pthread_kill(another_thread, signal.SIGINT)
+            blocked.append(
+                subprocess.check_output([sys.executable, "-c", "import signal; print(signal.pthread_sigmask(0, ()))"])
+            )
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert b"SIGINT" in blocked[0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

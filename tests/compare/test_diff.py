@@ -187,7 +187,6 @@ FEATURE = "alignment_bits"
 def members(finding: Finding) -> set[int]:
     """Every value possible up to 100, counted one by one."""
     if finding.bound == "at_least":
-        assert isinstance(finding.value, int)
         return set(range(finding.value, 101))
     return {value for value in finding.candidates or (finding.value,) if isinstance(value, int)}
 

@@ -101,7 +101,7 @@ def planted_cross_entropy(x: Any, given: Arguments) -> Any:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_each_reduction_of_cross_entropy_is_predicted(reduction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other, file = replace(COMPOSITES["torch:cross_entropy"], call=planted_cross_entropy), str(tmp_path / "found.json")
-    monkeypatch.setitem(COMPOSITES, "torch:cross_entropy", other)  # type: ignore[arg-type]  # a Mapping that no program changes
+    monkeypatch.setitem(COMPOSITES, "torch:cross_entropy", other)
     options = "--elements", "64", "--option", f"reduction={reduction}", "--device", "cpu", "-o", file
     found = run("torch:cross_entropy", "--shape", "16x64", *options)
     assert found.exit_code == 0, found.output
@@ -146,7 +146,7 @@ def planted_var(x: Any, given: Any) -> Any:
 )
 def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES[f"torch:{name}"], call=planted)
-    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]  # a Mapping that no program changes
+    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)
     found = run(f"torch:{name}", "--shape", "32x512", "--elements", "4096", "--device", "cpu")
     assert found.exit_code == 0, found.output
     assert computes in found.stdout
@@ -155,7 +155,7 @@ def test_a_planted_gpu_kernel_is_found(name: str, planted: Any, computes: str, m
 def test_functions_that_16_bits_seldom_show_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that contradict the first function choose among the others; a few rows confirm none."""
     other = replace(COMPOSITES["torch:rms_norm"], call=lambda x, given: planted_rms_norm(x.float(), given).bfloat16())
-    monkeypatch.setitem(COMPOSITES, "torch:rms_norm", other)  # type: ignore[arg-type]  # a Mapping that no program changes
+    monkeypatch.setitem(COMPOSITES, "torch:rms_norm", other)
     for elements, function in ((4096, "1 / sqrt, both rounded"), (1 << 18, "rsqrt.approx.f32")):
         drawn = "--elements", str(elements), "--seed", "0"
         found = run("torch:rms_norm", "--shape", "32x512", "--dtype", "bf16", "--device", "cpu", *drawn)
@@ -166,7 +166,7 @@ def test_functions_that_16_bits_seldom_show_are_told_apart(monkeypatch: pytest.M
 
 def test_an_unknown_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES["torch:norm"], call=lambda x, given: x.square().sum(-1, keepdim=True) * 0.5)
-    monkeypatch.setitem(COMPOSITES, "torch:norm", other)  # type: ignore[arg-type]  # a Mapping that no program changes
+    monkeypatch.setitem(COMPOSITES, "torch:norm", other)
     found = run("torch:norm", "--shape", "16x64", "--device", "cpu")
     assert found.exit_code == 1
     assert "inferred: the steps around the sum are not explained: with one or two terms" in found.stdout
@@ -186,7 +186,7 @@ def two_pass_var(x: Any, given: Any) -> Any:
 )
 def test_an_unknown_order_is_named(name: str, planted: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(COMPOSITES[f"torch:{name}"], call=planted)
-    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)  # type: ignore[arg-type]  # a Mapping that no program changes
+    monkeypatch.setitem(COMPOSITES, f"torch:{name}", other)
     found = run(f"torch:{name}", "--shape", "16x64", "--device", "cpu")
     assert found.exit_code == 1
     assert f"{why} explained: none of" in found.stdout
@@ -218,7 +218,6 @@ def test_messages_name_every_composite() -> None:
 def test_a_comparison_names_the_steps_around_the_sums_that_differ() -> None:
     """Rows with the same sums differed in eps, or in a bias that one of them adds, and the line said that nothing differs."""
     norm = next(row for row in Report.load("reductions-h200").products if row.name == "torch:rms_norm")
-    assert norm.composite is not None
     other = norm.model_copy(update={"composite": norm.composite.model_copy(update={"eps": 0.1})})
     assert versus(norm, norm)[0]
     assert versus(norm, other) == (False, "a repeated run changed eps: 1e-06 -> 0.1")

@@ -149,7 +149,6 @@ def test_extras_are_those_of_the_package() -> None:
 @pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
 def test_help_says_which_extras_a_command_needs(command: click.Command) -> None:
     needs = re.search(r"\n +(Needs: .+?)\n\n", command.help or "", re.DOTALL)
-    assert needs is not None
     named = {extra for two in re.findall(r"extra\s(\w+)(?:\sor\s(\w+))?", needs[0]) for extra in two if extra}
     assert named <= EXTRAS
     assert named or "nothing" in needs[0]
@@ -170,7 +169,6 @@ WALK = re.compile(r"```py\n(# model\.py\n.*?)```\n\n```sh\naccprobe (.*?)\n```\n
 
 def test_the_walk_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = WALK.search(PAGE.read_text(encoding="utf-8"))
-    assert found is not None
     program, command, output = found.groups()
     (tmp_path / "model.py").write_text(program)
     monkeypatch.chdir(tmp_path)

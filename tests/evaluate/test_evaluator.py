@@ -169,7 +169,6 @@ def test_a_small_block_beside_a_large_one_that_cancels(bits: int, expected: int)
 def test_a_nan_scale_makes_the_sum_nan(inst: Instruction, code: int, nan: bool, size: int | None) -> None:
     """Even if all products are zero."""
     ones = Request.zeros(inst, 1)
-    assert ones.scales_a is not None
     ones.scales_a[0, -1] = code
     model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
     assert evaluate(model, inst, ones).tolist() == [0x7FFFFFFF if nan else 0]
@@ -279,7 +278,7 @@ def assert_same_results(inst: Instruction, models: list[DotModel], operands: Req
 @pytest.mark.parametrize("room", [terms.ROOM, 0], ids=["as it is", "without room"])
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(float_models() | integer_models(), st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
-def test_alternatives_to_planted_models_in_any_order(  # type: ignore[no-untyped-def]  # of hypothesis
+def test_alternatives_to_planted_models_in_any_order(
     monkeypatch: pytest.MonkeyPatch, room: int, planted: Plant, seed: int, random
 ) -> None:
     """With the usual cache, and with one that evicts at once."""

@@ -216,20 +216,20 @@ def test_sums_that_are_not_a_chain() -> None:
     assert links(FusedSum((FusedSum((Addend(), *half), arithmetic), *rest), arithmetic)) == 2
     added = FusedSum((*half, *rest), arithmetic)
     assert links(FusedSum((added, Addend()), addition())) == 1
-    assert links(FusedSum((added, Addend()), replace(addition(), result_rounding="RZ"))) == 0  # type: ignore[arg-type]  # its arithmetic is of floats
+    assert links(FusedSum((added, Addend()), replace(addition(), result_rounding="RZ"))) == 0
     assert links(FusedSum((FusedSum((Addend(), *half, *rest), arithmetic), Addend()), addition())) == 0
     assert links(FusedSum((FusedSum(half, arithmetic), Addend(), *rest), arithmetic)) == 0
     assert links(FusedSum((FusedSum((Addend(), *half[:2]), arithmetic), *half[2:], *rest), arithmetic)) == 0
     assert links(model.root, subnormal_addend="flushed") == 0
     for changes in ({"result_rounding": "RNE"}, {"result_bits": 22}, {"zero_sign": "ieee"}, {"subnormal_results": "flushed"}):
-        assert links(FusedSum(model.root.terms, replace(arithmetic, **changes))) == 0  # type: ignore[arg-type]  # fields by name
+        assert links(FusedSum(model.root.terms, replace(arithmetic, **changes))) == 0
 
 
 def test_unsupported_models_are_refused() -> None:
     inst, model = CASES["QGMMA"]
     with pytest.raises(AccprobeError, match="has 8 products, the model 32"):
         source(model, parse(TF32))
-    away = model.with_arithmetic(lambda has: replace(has, result_rounding="RNA"))  # type: ignore[arg-type]  # its arithmetic is of floats
+    away = model.with_arithmetic(lambda has: replace(has, result_rounding="RNA"))
     with pytest.raises(AccprobeError, match="result_rounding RNA has no GPU evaluator; numpy evaluates it, on the CPU"):
         source(away, inst)
     assert not can_promote(parse(F64))

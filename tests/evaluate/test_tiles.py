@@ -19,7 +19,7 @@ from plants import Plant, float_models, instruction
 from accprobe.evaluate import tiles
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.evaluate.product import product
-from accprobe.evaluate.steps import CompiledStep, step_of
+from accprobe.evaluate.steps import step_of
 from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import Instruction, parse
 from accprobe.model.product import Chain, ProductModel, chained, in_chunks, multiply_add
@@ -50,15 +50,9 @@ def lines(inst: Instruction, seed: int, each: int, steps: int = 3, only: str = "
     return a, b, c
 
 
-def compiled(model: DotModel, inst: Instruction) -> CompiledStep:
-    found = step_of(model, inst)
-    assert found is not None
-    return found
-
-
 def assert_agrees(model: DotModel, inst: Instruction, a: Bits, b: Bits, start: Bits) -> float:
     """Returns the share of those that are doubtful."""
-    how = compiled(model, inst)
+    how = step_of(model, inst)
     got, doubtful = tiles.sums(how, inst, a, b, start)
     expected = chained_by_numpy(model, inst, a, b, start)
     _assert_same(model, got, doubtful, expected)
@@ -141,7 +135,7 @@ def test_multiply_adds(operand: str, fused: bool) -> None:
         FORMATS[operand], FORMATS[operand], 42, model, in_chunks(range(42), 42, (0,), model.root.arithmetic), FORMATS["f32"]
     )
     a, b, c = lines(of_product.instruction, 8, 4, steps=42)
-    how = compiled(model, of_product.instruction)
+    how = step_of(model, of_product.instruction)
     assert how.fused is fused
     got, doubtful = tiles.sums(how, of_product.instruction, a, b, c)
     expected = product(of_product, a, b, c)
@@ -224,7 +218,6 @@ def test_operands_may_lie_in_memory_any_way() -> None:
     whole = ProductModel(f32, f32, 5, model, Chain(0, 5, (0,)), f32)
     a, b = (rng.standard_normal((lines, 5)).astype(np.float32).view(np.uint32) for lines in (6, 70))
     step, start = step_of(model, whole.instruction), np.zeros((6, 70), np.uint32)
-    assert step is not None
     expected, _ = tiles.sums(step, whole.instruction, a, b, start)
     found, _ = tiles.sums(step, whole.instruction, np.asfortranarray(a), np.asfortranarray(b), np.asfortranarray(start))
     assert np.array_equal(found, expected)

@@ -1,22 +1,29 @@
-"""Planted products are found as planted, and their faults are named.
-
-Promoted chunks and slices whose f32 sums are added forward give the same bits. The tests compare the k of each chain and the
-order in which chains are added, not which of the two names they get.
-"""
+"""Planted products, which share no code with accprobe: found as planted, their faults named, the verdicts on them right."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import planted_disturbances
+import planted_plans
+import planted_products
+import planted_sums
+import product_judge
 import pytest
 from marks import some
 from planted_boxes import FunctionBox, box_of, spec_of
-from planted_plans import BLOCKS, HOPPER, NAMED
+from planted_models import model_of
+from planted_plans import BLOCKS, HOPPER, NAMED, drawn
 from planted_products import Planted
 from planted_sums import Array, OperandRounding
-from product_judge import contradictions, false_findings, is_planted_order
+from product_judge import contradictions, false_findings, is_planted_order, judged
 
 from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
@@ -139,7 +146,6 @@ def test_a_product_that_two_chunks_share_is_named() -> None:
 def test_undetermined_findings_have_the_surviving_values() -> None:
     outcome = outcome_of(replace(HOPPER, m=16, n=16, k=48, slices=(32, 16), partial_format="bf16"))
     plan, spec = outcome.main.plan, outcome.spec
-    assert plan is not None
     assert status(outcome) == ("confirmed", "")
     assert findings(outcome)["partial_format"] == Finding("bf16")
     names = ("partial_format", "alignment_rounding")
@@ -174,3 +180,60 @@ def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
     assert "block 3 has the scales of block 2" in reason
     assert reason.endswith("too far off to be suggested")
     assert "scales" not in findings(outcome)
+
+
+@pytest.mark.parametrize("seed", some(range(20)))
+def test_drawn_plans_are_computed_as_by_the_evaluator(seed: int) -> None:
+    plan = drawn(seed)
+    fresh, wrong = contradictions(plan, model_of(plan))
+    assert (fresh > 0, wrong) == (True, 0)
+
+
+@pytest.mark.parametrize("module", [planted_disturbances, planted_plans, planted_products, planted_sums])
+def test_nothing_of_accprobe_is_imported(module: ModuleType) -> None:
+    planted = {"planted_disturbances", "planted_products", "planted_sums"}
+    allowed = {"ml_dtypes", "numpy", *planted, *sys.stdlib_module_names}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom):
+            assert str(node.module).split(".")[0] in allowed
+        elif isinstance(node, ast.Import):
+            assert {name.name.split(".")[0] for name in node.names} <= allowed
+
+
+JUDGED = replace(HOPPER, m=16, n=16, k=64, slices=(32, 32))
+OTHER_PLANS = {
+    "bits": (replace(JUDGED, alignment_bits=24), ["alignment_bits: 24, 25"]),
+    "slices": (replace(JUDGED, slices=(48, 16)), []),
+}
+
+
+def test_a_product_found_as_planted_is_right() -> None:
+    judgement = judged(JUDGED, elements=1 << 10)
+    assert (judgement.verdict, judgement.contradicted) == ("right", 0)
+    assert judgement.fresh == len(product_judge.WAYS) * JUDGED.m * JUDGED.n
+    assert judgement.false_exact == []
+
+
+@pytest.mark.parametrize("name", OTHER_PLANS)
+def test_another_plan_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The outcome is that of another product."""
+    other, false = OTHER_PLANS[name]
+    real = product_judge.characterise
+    box = product_judge.box_of
+
+    def of_the_other(asked: Any, **options: Any) -> Any:
+        return real(box(other), **options)
+
+    monkeypatch.setattr(product_judge, "characterise", of_the_other)
+    judgement = judged(JUDGED, elements=1 << 10)
+    assert judgement.verdict == "wrong"
+    assert judgement.contradicted > 0
+    assert set(false) <= set(judgement.false_exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [121, 130, 134, 3028])
+def test_every_finding_is_determined(seed: int) -> None:
+    """Borders between short slices, scales of a bf16 result, the order of promoted slices, scaled sums in any order."""
+    judgement = judged(drawn(seed), elements=1 << 12)
+    assert (judgement.verdict, judgement.false_exact, judgement.undetermined) == ("right", [], [])

@@ -41,7 +41,6 @@ class ModelBox:
 def test_ways_to_scale_blocks_are_distinguished_in_few_calls(how: Scaling, fused: bool) -> None:
     """D is bf16 and has few elements."""
     found, calls = of_blocks(Scales("128x128", how, fused), 256)
-    assert found.plan.scales is not None
     assert scaling_in_words(found.plan.scales) == scaling_in_words(Scales("128x128", how, fused))
     assert (found.mismatches, found.others) == (0, ())
     assert calls < 12

@@ -103,7 +103,7 @@ def test_every_distribution_has_its_share_of_results() -> None:
 
 def test_own_operands_are_a_further_distribution() -> None:
     def own(rng: np.random.Generator) -> tuple[Bits, Bits]:
-        return tuple(np.full((8, 16), 1000 + rng.random(), np.float32).view(np.uint32) for _ in "ab")  # type: ignore[return-value]  # two arrays
+        return tuple(np.full((8, 16), 1000 + rng.random(), np.float32).view(np.uint32) for _ in "ab")
 
     def is_own(x: Array, y: Array) -> bool:
         return bool((x == x[0, 0]).all() and 1000 < x[0, 0] < 1001)

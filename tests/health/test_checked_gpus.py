@@ -73,7 +73,6 @@ def faulty_words(outcome: GpuOutcome) -> None:
             assert word.place == SmPlace(sm=FAULTY_SM)
             assert word.bits == (FLIPPED_BIT,)
             assert (word.repetitions, word.repeated_mismatches) == (20, 20)
-            assert word.smallest is not None
             smallest = stored_products(inst, word.smallest.exchange.request(inst))
             assert np.flatnonzero(smallest.a[0] | smallest.b[0]).tolist() == [FAULTY_PRODUCT % inst.stored.k]
     assert len(outcome.mismatches) <= MOST_KEPT

@@ -217,7 +217,6 @@ def test_a_planted_error_is_named_and_repeated(bench: GoldenBench, chain: int) -
 @pytest.mark.parametrize(("bench", "chain"), [FAULTY[0], pytest.param(*FAULTY[1], marks=pytest.mark.slow)], indirect=["bench"])
 def test_a_planted_error_is_shrunk(bench: GoldenBench, chain: int) -> None:
     smallest, whole = bench.smallest(bench.turn(0.0).seen[0]), in_a_row(INST, chain)
-    assert smallest is not None
     left = stored_products(whole, smallest.exchange.request(whole))
     last = (chain - 1) * INST.stored.k + 8
     assert np.flatnonzero(left.a[0] | left.b[0]).tolist() == [last]

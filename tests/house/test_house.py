@@ -83,7 +83,7 @@ def test_no_test_imports_another() -> None:
 
 
 loader = SourceFileLoader("words", str(house.ROOT / "scripts" / "words"))
-words = module_from_spec(spec_from_loader(loader.name, loader))  # type: ignore[arg-type]  # a loader of a file always has one
+words = module_from_spec(spec_from_loader(loader.name, loader))
 loader.exec_module(words)
 
 

@@ -124,7 +124,7 @@ OF_EACH = [pytest.param(name, marks=() if name == "fp8" else pytest.mark.slow) f
 
 def changed(name: str, **fields: object) -> Plant:
     usual = LIKE_H100[name]
-    return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))  # type: ignore[arg-type]  # fields by name
+    return replace(usual, model=usual.model.with_arithmetic(lambda sums: replace(sums, **fields)))
 
 
 @pytest.mark.parametrize("name", OF_EACH)
@@ -153,7 +153,6 @@ def test_f64_products_that_are_rounded_before_they_are_added() -> None:
     root: Addend | FusedSum = Addend()
     for k in range(4):
         root = FusedSum((root, FusedSum((Product(k),), sums)), sums)
-    assert isinstance(root, FusedSum)
     device = Plant(instruction(4, "f64", "f64", "f64", "f64"), DotModel(root))
     findings = outcome(device)
     assert_true(findings, device)

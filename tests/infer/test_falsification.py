@@ -104,7 +104,6 @@ def test_neighbouring_numbers_are_tried_until_one_is_contradicted() -> None:
     result, held = settle(QueryLog(SimulatedDevice({inst: model}), inst))
     finding = result.findings["alignment_bits"]
     assert finding.bound == "at_least"
-    assert isinstance(finding.value, int)
     assert finding.value < 40
     surviving = {alternative.value for alternative in held.surviving if alternative.field == "alignment_bits"}
     assert set(range(finding.value, 40)) <= surviving
@@ -211,7 +210,6 @@ def test_what_random_operands_do_not_reach(seed: int) -> None:
     usual = draw_every_kind(E5M2, np.random.default_rng(seed), 512)
     np.testing.assert_array_equal(evaluate(model, E5M2, usual), evaluate(alternative, E5M2, usual))
     results = separating(Search(E5M2, model, seed), alternative, ["product_exponent"], MANY)
-    assert results is not None
     assert (results.d == evaluate(model, E5M2, results.operands)).all()
     assert (results.d != evaluate(alternative, E5M2, results.operands)).all()
 
@@ -251,7 +249,6 @@ def test_every_field_is_found_by_what_is_made_for_it(changes: dict[str, object])
     model = changed(model_of(inst), min_exponent=-129)
     alternative = changed(model, **changes)
     results = separating(Search(inst, model), alternative, list(changes))
-    assert results is not None
     assert len(results)
     assert (results.d == evaluate(model, inst, results.operands)).all()
     assert (results.d != evaluate(alternative, inst, results.operands)).all()

@@ -74,7 +74,6 @@ def planted(fault: Fault) -> PlantedDevice:
 def test_a_part_of_the_tile_that_is_wrong_is_found_and_named(fault: Fault, where: str) -> None:
     log, done = surveyed(planted(fault))
     assert log.unstable
-    assert done.tile is not None
     assert (done.tile.covered, done.tile.total) == (512, 512)
     assert done.tile.differing == where
 
@@ -93,13 +92,11 @@ def test_a_moment_that_is_wrong_is_found(device: Tiled | PlantedDevice) -> None:
     log, done = surveyed(device)
     assert log.unstable
     assert log.first_change
-    assert done.counterexample is not None
     assert done.counterexample.kind == "repeated query"
 
 
 def test_what_comes_at_random_is_of_no_place() -> None:
     log, done = surveyed(planted(Fault("random", 10_000, bit=29)))
-    assert done.tile is not None
     assert done.tile.differing == ""
     assert instability(log).endswith("occasionally, at no tile element always")
 
@@ -117,11 +114,9 @@ def test_a_sparse_query_is_repeated_with_its_metadata_before_it_is_unstable() ->
     """A device that is wrong with some metadata, of the self-test here, is wrong each time."""
     inst = parse("mma.sp.m16n8k32.f32.f16.f16.f32")
     (model,) = (row.model for row in Report.load("h200").measured if row.instruction == inst)
-    assert model is not None
 
     class WrongCode(Tiled):
         def dot(self, inst: Instruction, request: Request, placement: int = 0) -> Bits:
-            assert request.metadata is not None
             return super().dot(inst, request) ^ np.uint32(1) * (request.metadata[:, 3] == 0b1001).astype(np.uint32)
 
     log = QueryLog(WrongCode(inst, model), inst)

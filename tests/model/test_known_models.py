@@ -104,7 +104,7 @@ def test_devices_and_reports_of_published_models_have_the_counts(name: str) -> N
     assert bool(explained) == (name != "rtx5090")
     report, device = published(name), open_device(f"sim:{name}")
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
-    assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained  # type: ignore[attr-defined]  # a simulated device
+    assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained
     assert Report.model_validate_json(report.dumps()) == report
 
 
@@ -167,7 +167,6 @@ def test_candidates_for_products_scaled_at_once(inst: Instruction) -> None:
 def test_models_of_measured_rows_state_what_was_found() -> None:
     """Of a sparse A it is a model of what is stored: that the rest plays no part, the device alone says."""
     for row in Report.load("h200").measured:
-        assert row.model is not None
         beside = {LEFT_OUT: Finding(NO_EFFECT)} if row.instruction.sparse else {}
         found = findings_of(row.instruction, row.model) | beside
         assert beside.keys() == row.findings.keys() & {LEFT_OUT}
@@ -223,6 +222,5 @@ def test_a_run_of_a_simulated_device_leaves_open_what_its_models_do() -> None:
     ran, known = row.findings["alignment_bits"], said.findings["alignment_bits"]
     assert (ran.value, ran.bound, ran.candidates, ran.note) == (known.value, "undetermined", ("any",), known.note)
     assert row.findings["result_bits"].bound == "exact"
-    assert row.model is not None
     assert tree(row, row.model)[0] == "sum of C and products 0-31?"
     assert tree(said, row.model)[0] == "sum of C and products 0-31"

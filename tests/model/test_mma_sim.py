@@ -45,7 +45,7 @@ def test_another_model_differs_from_mma_sim() -> None:
     """The comparison can fail."""
     chip, inst = next(x for x in compared() if x[1].k == 64)
     operation, rng = peer(chip, inst), np.random.default_rng(5)
-    model = known_models(chip)[inst].model.with_arithmetic(lambda x: replace(x, alignment_bits=34))  # type: ignore[arg-type]  # its arithmetic is of floats
+    model = known_models(chip)[inst].model.with_arithmetic(lambda x: replace(x, alignment_bits=34))
     request = draw("wide", inst, rng, 4096)
     assert (with_numpy(model, inst, request) != answered(operation, inst, request)).any()
 

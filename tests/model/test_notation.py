@@ -127,7 +127,7 @@ def test_models_of_products_are_read_back(name: str) -> None:
 def test_parts_that_repeat_are_written_once() -> None:
     short, long = (product_json(product_model(k, promote=128)) for k in (1024, 128 * 4096))
     assert len(json.dumps(long)) < len(json.dumps(short)) + 16
-    assert product_json(of_tree(TREES["repeats backward along K"]))["tree"]["reduction"] == [  # type: ignore[index]  # JSON
+    assert product_json(of_tree(TREES["repeats backward along K"]))["tree"]["reduction"] == [
         {"repeat": 8, "distance": -64, "part": {"chain": [448, 512]}}
     ]
 

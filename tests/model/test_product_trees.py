@@ -48,7 +48,7 @@ def test_k_of_a_chain_in_order() -> None:
     ],
 )
 def test_orders_spelled_out(order: str, parts: int, spelled_out: object) -> None:
-    assert nested(order, parts) == spelled_out  # type: ignore[arg-type]  # orders by name
+    assert nested(order, parts) == spelled_out
 
 
 def test_parts_are_added_in_their_order_however_many() -> None:

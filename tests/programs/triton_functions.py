@@ -12,13 +12,13 @@ BLOCK = 1 << 14
 
 
 @triton.jit
-def exp_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # a Triton kernel
+def exp_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + i, tl.exp(tl.load(x_ptr + i, i < n)), i < n)
 
 
 @triton.jit
-def tanh_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # a Triton kernel
+def tanh_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, i < n)
     y = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=r,r", [x], tl.float32, is_pure=True, pack=1)
@@ -26,7 +26,7 @@ def tanh_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untype
 
 
 @triton.jit
-def quantise_kernel(x_ptr, scale_ptr, y_ptr, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # a Triton kernel
+def quantise_kernel(x_ptr, scale_ptr, y_ptr, columns, BLOCK: tl.constexpr):
     """One row of x and its scale a program."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

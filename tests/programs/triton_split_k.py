@@ -12,9 +12,7 @@ SLICES, ROWS, COLUMNS, KS = 4, 128, 128, 64
 
 
 @triton.jit
-def slice_of_tile(  # type: ignore[no-untyped-def]  # a Triton kernel
-    a_ptr, b_ptr, d_ptr, N, K, each, ROWS: tl.constexpr, COLUMNS: tl.constexpr, KS: tl.constexpr
-):
+def slice_of_tile(a_ptr, b_ptr, d_ptr, N, K, each, ROWS: tl.constexpr, COLUMNS: tl.constexpr, KS: tl.constexpr):
     """Programs of one tile have adjacent ids, so that they run at the same time."""
     tile, across = tl.program_id(1), N // COLUMNS
     rows = (tile // across * ROWS + tl.arange(0, ROWS))[:, None]

@@ -15,7 +15,7 @@ from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import catalog
 from accprobe.model.notation import parse_order
 from accprobe.model.published import known_models
-from accprobe.model.tree import DotModel, FloatArithmetic
+from accprobe.model.tree import FloatArithmetic
 from accprobe.operands.request import Request, joined
 from accprobe.records.rows import Row
 from accprobe.records.verification import CODE_PAIRS, COVERING, TileCoverage
@@ -46,11 +46,6 @@ def rows_of(family: str) -> list[Row]:
     return [row for gpu in GPUS for row in REPORTS[gpu].instructions if row.name.startswith(family)]
 
 
-def model_of(row: Row) -> DotModel:
-    assert row.model is not None
-    return row.model
-
-
 def evidence_of(row: Row) -> tuple[Request, Bits]:
     """Return every exchange of the evidence as one request, and D."""
     inst = row.instruction
@@ -72,7 +67,6 @@ def test_products_are_confirmed_or_state_a_reason(gpu: str) -> None:
     products = Report.load(f"products-{gpu}").products
     assert {row.shape for row in products if row.status != "confirmed"} <= {"1x8x11528"}
     for row in products:
-        assert row.verification is not None
         enough = 1 << 14 if row.shape == "1x8x11528" else 1 << 20  # its 8 results of a call leave no time for more
         assert row.reason or (row.verification.mismatches, row.verification.compared >= enough) == (0, True)
 
@@ -92,8 +86,6 @@ def test_rows_are_confirmed_by_a_million_dot_products_each(family: str) -> None:
     for row in rows_of(family):
         assert (row.name, row.status, row.reason, row.unstable) == (row.name, "confirmed", "", 0)
         done = row.verification
-        assert done is not None
-        assert done.events is not None
         assert done.random >= 10**6
         assert (done.mismatches, done.contradicting, done.counterexample) == (0, 0, None)
         assert sum(done.kinds.values()) == done.compared < done.results
@@ -105,7 +97,6 @@ def test_rows_are_confirmed_by_a_million_dot_products_each(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_surviving_alternative_makes_its_field_undetermined(family: str) -> None:
     for row in rows_of(family):
-        assert row.alternatives is not None
         assert row.alternatives.tested
         for alternative in row.alternatives.surviving:
             finding = row.findings[alternative.partition(" ")[0]]
@@ -141,7 +132,7 @@ def test_evidence_contradicts_a_model_that_differs_a_little(change: Callable[[Fl
     for row in REPORT.measured:
         if row.instruction.is_integer:
             continue
-        model = model_of(row)
+        model = row.model
         other = model.with_arithmetic(lambda has: change(has) if isinstance(has, FloatArithmetic) else has)
         if other != model:
             request, d = evidence_of(row)
@@ -164,7 +155,7 @@ def test_evidence_contradicts_a_model_that_differs_a_little(change: Callable[[Fl
 )
 def test_evidence_contradicts_other_orders_of_wider_inner_sums(other: str) -> None:
     (row,) = (row for row in REPORT.measured if row.name == "mma.sync.m8n8k4.f16.f16.f16.f16")
-    model = model_of(row)
+    model = row.model
     assert model.order == "[[[[0-1]@0 c]@0 [2-3]@0]@0]@1"
     alternative = replace(model, root=parse_order(other, model.arithmetics))
     request, d = evidence_of(row)
@@ -173,7 +164,7 @@ def test_evidence_contradicts_other_orders_of_wider_inner_sums(other: str) -> No
 
 def converts(row: Row) -> bool:
     """Return whether inner sums are kept in another format: their bits are that format's, and need no evidence."""
-    root = model_of(row).root
+    root = row.model.root
     return any(node.arithmetic.result != root.arithmetic.result for node in root.nodes())
 
 
@@ -188,8 +179,7 @@ def test_every_float_row_has_evidence() -> None:
 def test_processors_are_confirmed(name: str, dots: int) -> None:
     for row in REPORTS[name].measured:
         assert (row.status, row.opcodes) == ("confirmed", (row.instruction.mnemonic,))
-        assert row.verification is not None
         assert (row.verification.mismatches, row.verification.contradicting) == (0, 0)
         assert row.verification.random >= dots
         request, d = evidence_of(row)
-        np.testing.assert_array_equal(evaluate(model_of(row), row.instruction, request), d)
+        np.testing.assert_array_equal(evaluate(row.model, row.instruction, request), d)

@@ -49,7 +49,7 @@ def entry(kind: int, architecture: int, content: bytes) -> bytes:
 
 def both(path: Path, **options: object) -> tuple[list[Kernel], Reading]:
     reading = Reading()
-    return [kernel for found in libraries([path], reading=reading, **options) for kernel in found], reading  # type: ignore[arg-type]  # options by name
+    return [kernel for found in libraries([path], reading=reading, **options) for kernel in found], reading
 
 
 def opcodes(found: list[Kernel]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from accprobe.sass.reading import Function
 def compiled(path: Path, *of: object) -> tuple[Function, str]:
     """A Triton kernel's only function, and its PTX."""
     needs("nvdisasm")
-    made = triton_dot(*of)  # type: ignore[arg-type]  # parameters of a case
+    made = triton_dot(*of)
     path.write_bytes(made["cubin"])
     return only(path), made["ptx"].decode()
 

@@ -77,7 +77,6 @@ def unknown_numbers(text: str) -> list[str]:
 
 def _is_known(shown: str, known: list[float]) -> bool:
     exponent = Decimal(shown).as_tuple().exponent
-    assert isinstance(exponent, int)
     return any(abs(float(shown) - x) <= 0.5001 * 10.0**exponent for x in known)
 
 

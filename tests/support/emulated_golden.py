@@ -67,7 +67,7 @@ def compiled_for_cpu(shape: GoldenShape, planted: Planted | None = None) -> ctyp
     text = re.sub(r'asm volatile\("mov[^;]*;"[^;]*;', "sm = blockIdx.x;", text)
     text = re.sub(r'asm volatile\("(?:fence|bar)[^\n]*?\);', ";", text)
     made = library(f'#include "emulated_gpu.h"\n{MULTIPLY_CHAIN}{text}{ENTRIES}', (*WHOLE_BLOCKS, f"-I{Path(__file__).parent}"))
-    operands, made.memory = tables(shape.inst)  # type: ignore[attr-defined]  # kept for the launch
+    operands, made.memory = tables(shape.inst)
     made.prepare(shape_of(shape.inst), operands)
     return made
 

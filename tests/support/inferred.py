@@ -37,7 +37,7 @@ def found(model: DotModel, **bounds: str) -> dict[str, Finding]:
     arithmetic = model.root.arithmetic
     values = {field.name: getattr(arithmetic, field.name) for field in fields(arithmetic) if field.name != "result"}
     values["order"] = model.order
-    return {name: Finding(value, bounds.get(name, "exact")) for name, value in values.items()}  # type: ignore[arg-type]  # a bound by name
+    return {name: Finding(value, bounds.get(name, "exact")) for name, value in values.items()}
 
 
 def separating(search: Search, alternative: DotModel, fields: Sequence[str], n: int = 1024) -> Results | None:
@@ -57,7 +57,6 @@ def outcome(planted: Plant) -> dict[str, Finding]:
     inst = planted.instruction
     device = SimulatedDevice({inst: planted.model})
     result, falsification = settle(QueryLog(device, inst))
-    assert result.model is not None
     assert not falsification.contradictions.count
     verification = verify(device, inst, result.model, dots=4000, seed=11)
     assert not verification.mismatches, verification.counterexample
@@ -95,10 +94,10 @@ def assert_includes(feature: str, finding: Finding, planted: object) -> None:
     if finding.bound == "exact":
         assert finding.value == planted, (feature, finding)
     elif finding.bound == "at_least":
-        assert finding.value <= planted, (feature, finding)  # type: ignore[operator]  # numbers, as this feature counts bits
+        assert finding.value <= planted, (feature, finding)
     elif len(finding.candidates) > 1:
         most = [int(str(level).removeprefix("at most ")) for level in finding.candidates if str(level).startswith("at most ")]
-        below = planted is None or "any" in finding.candidates or any(planted <= level for level in most)  # type: ignore[operator]  # numbers, as this feature counts bits
+        below = planted is None or "any" in finding.candidates or any(planted <= level for level in most)
         of_floor = feature.removeprefix("add_") == "min_exponent"
         word = "none" if planted is None else planted
         assert word in finding.candidates or (of_floor and below), (feature, finding)
@@ -112,7 +111,7 @@ def plant(formats: str, k: int, order: str, sums: str, subnormals: str, rules: d
     """
     operand, result = formats.split()
     bits, rounding, alignment, terms = sums.split()
-    summing = FloatArithmetic(FORMATS[result], int(bits), rounding, int(alignment), terms, **rules)  # type: ignore[arg-type]  # words of a test's text
+    summing = FloatArithmetic(FORMATS[result], int(bits), rounding, int(alignment), terms, **rules)
     adding = FloatArithmetic(summing.result, summing.result.mantissa_bits, "RNE", None, zero_sign="ieee", nan=summing.nan)
     root = parse_order(order, (summing, adding) if "@" in order else (summing,))
-    return Plant(instruction(k, result, operand, operand, result), DotModel(root, *subnormals.split()))  # type: ignore[arg-type]  # words of a test's text
+    return Plant(instruction(k, result, operand, operand, result), DotModel(root, *subnormals.split()))

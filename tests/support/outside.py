@@ -201,8 +201,6 @@ class Chunk:
     def _scales_of(self, ks: list[int], zeros_count: bool) -> _Scales:
         """Return the scales of these products."""
         fmt, size, odd = self.inst.scale, self.inst.scale_block, self.wide.scaling
-        assert fmt is not None
-        assert size is not None
         patterns = [x.copy() for x in self.scales]
         if odd.last_is_b:
             patterns[0][-1] = patterns[1][-1]
@@ -255,7 +253,6 @@ class Chunk:
     ) -> Ints:
         came, invalid, infinite = self._kinds(rows, ks, others, wide)
         nan, kind = came | invalid, np.dtype(object if rules.result.bits > 32 else np.int64)
-        assert rules.result.infinity is not None
         d = np.full(len(rows), rules.result.infinity, kind)
         d[infinite[1]] |= rules.result.sign_bit
         d[nan] = rules.nan

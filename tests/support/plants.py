@@ -213,7 +213,7 @@ def any_doubles(rng: Rng, plain: bool = False) -> Plant:
     nan = 0xFFF8 << 48 if plain else one_of(rng, (0xFFF8 << 48, 0x7FF8 << 48))
     payload = "b c a" if plain else one_of(rng, ("b c a", "a b c", "c a b", "dropped"))
     sign = "ieee" if plain else one_of(rng, ("ieee", "ieee", "positive"))
-    arithmetic = FloatArithmetic(inst.d, 52, "RNE", None, zero_sign=sign, nan=nan, nan_payload=payload)  # type: ignore[arg-type]  # words drawn by a test
+    arithmetic = FloatArithmetic(inst.d, 52, "RNE", None, zero_sign=sign, nan=nan, nan_payload=payload)
     order = range(inst.k) if plain else one_of(rng, (range(inst.k), range(inst.k)[::-1]))
     return Plant(inst, DotModel(chain([[k] for k in order], arithmetic)))
 

@@ -95,7 +95,6 @@ class SimulatedCluster:
         return self._held / f"{node[:8]} {gpu}"
 
     def _reply(self) -> Any:
-        assert self._process.stdout is not None
         while not (line := self._process.stdout.readline()).startswith("reply "):
             assert line, "the cluster ended"
         return json.loads(line.removeprefix("reply "))

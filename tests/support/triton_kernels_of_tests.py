@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def tile(a_ptr, b_ptr, c_ptr, N: tl.constexpr, K: tl.constexpr, IMPRECISE: tl.constexpr):  # type: ignore[no-untyped-def]  # a Triton kernel
+def tile(a_ptr, b_ptr, c_ptr, N: tl.constexpr, K: tl.constexpr, IMPRECISE: tl.constexpr):
     rows, columns, ks = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
     a = tl.load(a_ptr + rows * K + ks[None, :])
     b = tl.load(b_ptr + ks[:, None] + columns * K)
@@ -15,7 +15,7 @@ def tile(a_ptr, b_ptr, c_ptr, N: tl.constexpr, K: tl.constexpr, IMPRECISE: tl.co
 
 
 @triton.jit
-def gemm(a_ptr, b_ptr, c_ptr, length, N: tl.constexpr, K: tl.constexpr, IMPRECISE: tl.constexpr):  # type: ignore[no-untyped-def]  # a Triton kernel
+def gemm(a_ptr, b_ptr, c_ptr, length, N: tl.constexpr, K: tl.constexpr, IMPRECISE: tl.constexpr):
     rows, columns, ks = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
     a_ptrs = a_ptr + rows * length + ks[None, :]
     b_ptrs = b_ptr + ks[:, None] + columns * length

@@ -51,7 +51,6 @@ def test_device_is_surveyed_in_the_order_of_its_catalog() -> None:
     assert row.findings["overflow"].bound == "exact"
     assert row.evidence["overflow"]
     assert row.model is not None
-    assert row.verification is not None
     assert (row.verification.random, row.verification.mismatches) == (500, 0)
     assert row.verification.compared > 500
     assert (row.alternatives.tested, row.alternatives.surviving) == (7, ()) if row.alternatives else False
@@ -61,13 +60,11 @@ def test_model_that_mispredicts_is_inferred_only() -> None:
     """Where it does so is queried in every cell, twice: the arithmetic is so, neither a place nor a moment."""
     device = FakeDevice(lambda _, d: d ^ (d % np.uint32(97) == 96).astype(np.uint32))
     row = row_of(survey(device, [DENSE], dots=1000), DENSE)
-    assert row.verification is not None
     assert 0 < row.verification.mismatches <= row.verification.contradicting < row.verification.results
     assert row.status == "inferred"
     assert row.reason == f"{row.verification.contradicting:,} of {row.verification.results:,} results differ from the model"
     assert {finding.bound for finding in row.findings.values()} <= {"suggested", "undetermined"}
     first = row.verification.counterexample
-    assert first is not None
     assert int(first.expected, 16) ^ int(first.exchange.d, 16) == 1
 
 
@@ -88,7 +85,7 @@ def test_without_the_expected_opcode_a_row_is_unverified(opcodes: tuple[str, ...
 def test_a_model_that_is_the_nearest_again_is_looked_for_no_more(
     nearest: str, looked_for: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sums = {letter: IntegerArithmetic(FORMATS["s32"], overflow) for letter, overflow in OVERFLOWS}  # type: ignore[arg-type]  # rules by name
+    sums = {letter: IntegerArithmetic(FORMATS["s32"], overflow) for letter, overflow in OVERFLOWS}
     models = {letter: DotModel(chain([range(32)], arithmetic)) for letter, arithmetic in sums.items()}
     left = list(nearest)
     monkeypatch.setattr(rows, "infer_model", lambda log, _: Characterisation(log.inst, model=models[left.pop(0)]))

@@ -93,7 +93,6 @@ E4M3_OF_SWEEPS = DTYPES["e4m3"]
 def predicted(target: str, opcode: str, block_k: int, promote_every: int | None = None) -> list[Totals]:
     """The sum of each block, [blocks][M, N], of the same operands whatever the block."""
     chain = prediction.published_chain(target, E4M3_OF_SWEEPS, Lowering((opcode,), ((opcode, 1),), "nvdisasm"))
-    assert chain is not None
     operands = draw_matrices("full-width", E4M3_OF_SWEEPS, SIDE, SIDE, K, K, seed=1)
     return list(prediction.partials(Configuration(E4M3_OF_SWEEPS, block_k, 4, promote_every=promote_every), chain, operands))
 
@@ -224,6 +223,6 @@ def interpreted() -> list[Any]:
 def test_each_result_is_the_exact_sum_masked(interpreted: list[Any], number: int) -> None:
     name, kind, cut = CASES[number]
     config = Configuration(DTYPES[name], 64, 4)
-    operands = masks.draw_matrices(kind, config.dtype, 32, 16, 128, 64, seed=3)  # type: ignore[arg-type]  # a kind by name
+    operands = masks.draw_matrices(kind, config.dtype, 32, 16, 128, 64, seed=3)
     expected = masks.totals(prediction.exact_partials(config, operands))[cut]
     assert interpreted[number] == expected.view(np.int32).tolist()

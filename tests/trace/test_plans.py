@@ -32,7 +32,7 @@ F32, BF16 = FORMATS["f32"], FORMATS["bf16"]
 
 def drawn(fmt: Any) -> tuple[Any, Any, Any]:
     random = np.random.default_rng(0)
-    return tuple(random.standard_normal(shape).astype(fmt.ml_dtype) for shape in ((M, K), (N, K), (N,)))  # type: ignore[return-value]  # three arrays
+    return tuple(random.standard_normal(shape).astype(fmt.ml_dtype) for shape in ((M, K), (N, K), (N,)))
 
 
 def test_tf32_operands_are_the_cause() -> None:
@@ -72,7 +72,6 @@ def test_products_that_are_equal_without_the_bias_differ_in_it(monkeypatch: pyte
     a, w, bias = torch.ones(8, 2), torch.ones(2, 4), torch.ones(4)
     sides = [added(a[:1], w, bias, bias + 2, 1), added(a, w, bias, bias + 3, 8)]
     found = cause_of_products(sides[0], sides[1])
-    assert found is not None
     assert (found.kind, found.verified) == ("order", False)
     assert found.text == "without the bias both products are equal: it is added at another place of the sum"
 
@@ -94,7 +93,6 @@ class PlantedCall(RecordedCall):
     plan: Planted | None = None
 
     def __call__(self, replaced: Mapping[int, Any] | None = None) -> list[Any]:
-        assert self.plan is not None
         given = [x.tensor for x in self.operands()]
         for place, tensor in (replaced or {}).items():
             given[place] = tensor
@@ -108,9 +106,7 @@ def test_a_scaled_product_is_called_again_with_its_scales(monkeypatch: pytest.Mo
     """An FP8 layer that is promoted to f32 every 128 products; the recorded scales multiply the sums."""
     monkeypatch.setattr(plans, "_FRESH", {"cpu": 1 << 10})
     product = _recorded_product(scaled(replace(FP8, m=8, n=8, k=256, scales="row", out="bf16", promote_every=128), 1))
-    assert product is not None
     found = infer(product)
-    assert found is not None
     assert (found.findings["promote_every"], mismatches(found, product)) == (128, 0)
 
 

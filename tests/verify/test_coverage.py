@@ -1,4 +1,4 @@
-"""Coverage: which events dot products have, which there can be, that operands are made for all, and which devices they find."""
+"""Coverage: events and pairs of codes that dot products have and can have, operands for all, and the devices that they find."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from departures import Packing, Wide
+from departures import Entry, Packing, Wide
 from faulty import Fault, PlantedDevice
 from hypothesis import HealthCheck, given, settings
 from marks import some
 from outside import Unit
-from plants import Plant, float_models, instruction, integer_models
+from plants import OPCODES, Plant, float_models, instruction, integer_models
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.isa.formats import FORMATS
@@ -21,9 +21,11 @@ from accprobe.model.published import CHIPS, known_models
 from accprobe.model.tree import DotModel, FloatArithmetic, chain
 from accprobe.operands.protocol import InstructionSubject
 from accprobe.operands.request import Request, joined
+from accprobe.records.verification import CODE_PAIRS
 from accprobe.report.report import Report
+from accprobe.verify import bulk
 from accprobe.verify.bulk import verify
-from accprobe.verify.code_pairs import every_scale
+from accprobe.verify.code_pairs import every_pair, every_scale
 from accprobe.verify.corpora import tries_of
 from accprobe.verify.coverage import Coverage, cover
 from accprobe.verify.coverage.trace import trace_of
@@ -238,7 +240,6 @@ def test_published_models_are_covered(inst: Instruction) -> None:
 def met(products: dict[int, tuple[int, int]], scale_of_a: int = 0x38, c: int = 0) -> set[str]:
     """Events of one dot product of NVFP4, whose first block of A has that scale, and all others one."""
     asked = Request.zeros(NVFP4, 1)
-    assert asked.scales_a is not None
     asked.scales_a[0, 0], asked.c[0] = scale_of_a, c
     for k, codes in products.items():
         asked.a[0, k], asked.b[0, k] = codes
@@ -269,11 +270,62 @@ def test_what_a_group_does_before_it_is_scaled() -> None:
 @pytest.mark.parametrize("inst", MODELS, ids=str)
 def test_every_code_of_a_scale_is_asked_in_every_block(inst: Instruction) -> None:
     asked = every_scale(inst)
-    assert asked is not None
-    assert inst.scale is not None
-    assert inst.scale_block is not None
     shape = len(asked), -1, inst.scale_block
     alone = ((asked.a != 0) & (asked.b != 0)).reshape(shape).any(axis=2)
     for scales in (asked.scales_a, asked.scales_b):
-        assert scales is not None
         assert all(len(np.unique(scales[there, block])) == inst.scale.largest + 2 for block, there in enumerate(alone.T))
+
+
+OF_H100 = {inst: known.model for inst, known in known_models("h100").items()}
+OF_FEW_CODES = [name for name in OPCODES if parse(name) in OF_H100 and parse(name).a.bits == 8]
+
+
+@pytest.mark.parametrize("name", OF_FEW_CODES)
+def test_every_pair_of_codes_is_asked(name: str) -> None:
+    """Those with an infinity or a NaN alone."""
+    inst = parse(name)
+    asked = every_pair(inst, OF_H100[inst])
+    pairs = asked.a.astype(np.int64) << 8 | asked.b
+    assert len(np.unique(pairs)) == 1 << 16
+    assert not asked.c.any()
+    assert len(asked) < 6100
+    assert np.bincount(np.nonzero(pairs)[1], minlength=inst.k).min() > 900
+    if not inst.is_integer:
+        special = (asked.a & 0x7F > inst.a.largest) | (asked.b & 0x7F > inst.b.largest)
+        some = asked[special.any(axis=1)]
+        assert len(some) == 65536 - (2 * inst.a.largest + 2) * (2 * inst.b.largest + 2)
+        assert ((some.a | some.b) != 0).sum(axis=1).max() == 1
+
+
+@pytest.mark.parametrize("name", OF_FEW_CODES)
+def test_one_wrong_entry_of_the_product_table_shows(name: str) -> None:
+    inst = parse(name)
+    model = OF_H100[inst]
+    asked = every_pair(inst, model)
+    expected = evaluate(model, inst, asked)
+    rng = np.random.default_rng(3)
+    for off in (1, -1, 2) * 3:
+        a, b = (int(rng.integers(0x20, 0x58)) ^ int(rng.choice([0, 0x80])) for _ in range(2))
+        assert (Unit(inst, model, Wide(entry=Entry(a, b, off))).dot(asked) != expected).any(), (a, b, off)
+
+
+def test_a_device_with_one_wrong_entry_is_found() -> None:
+    inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
+    device = Plant(inst, OF_H100[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device()
+    done = cover(InstructionSubject(device, inst), OF_H100[inst], dots=0)
+    assert done.kinds[CODE_PAIRS] > 4096
+    assert done.mismatches
+    assert done.counterexample.kind == CODE_PAIRS
+
+
+def test_verification_of_many_dot_products_has_every_pair_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "PAIRS_FROM", 0)
+    inst = parse("wgmma.m64n8k32.f16.e5m2.e5m2")
+    done = bulk.verify(Plant(inst, OF_H100[inst], Wide(entry=Entry(0x45, 0x3B, 1))).device(), inst, OF_H100[inst], 0)
+    assert done.kinds[CODE_PAIRS] == done.compared
+    assert done.mismatches
+
+
+def test_other_formats_have_too_many_codes() -> None:
+    inst = parse("mma.sync.m16n8k16.f32.f16.f16.f32")
+    assert every_pair(inst, OF_H100[inst]) is None

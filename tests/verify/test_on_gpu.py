@@ -89,7 +89,6 @@ def test_planted_faults_are_found_and_shrunk(gpu: CudaDevice, name: str) -> None
     assert done.mismatches
     assert done.counterexample
     smallest = shrink(partial(gpu.dot, inst), partial(evaluate, model, inst), inst, done.counterexample)
-    assert smallest is not None
     asked = smallest.exchange.request(inst)
     terms = sum(x != 0 or y != 0 for x, y in zip(asked.a[0], asked.b[0], strict=True)) + (asked.c[0] != 0)
     assert terms <= inst.k // 4
@@ -108,14 +107,11 @@ SPARSE = (
 def test_products_of_what_is_stored_are_the_model_s(h200: CudaDevice, name: str) -> None:
     inst = parse(name)
     model = characterise(h200, inst).model
-    assert model is not None
     done = verify(h200, inst, model, 10**7, 3)
     assert (done.mismatches, done.counterexample) == (0, None)
     assert all(done.kinds.values())
     if inst.is_integer:
         return
     found = verify(h200, inst, wrong(model), 10**6).counterexample
-    assert found is not None
     smallest = shrink(partial(h200.dot, inst), partial(evaluate, wrong(model), inst), inst, found)
-    assert smallest is not None
     assert np.count_nonzero(smallest.exchange.request(inst).a) < inst.stored.k
