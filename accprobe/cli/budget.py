@@ -127,7 +127,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
         from accprobe.render.data import budget_json
         from accprobe.render.subjects.budget import budget_blocks
 
-        to.deliver(lambda: budget_blocks(found), lambda _: budget_json(found))
+        to.deliver(lambda: budget_blocks(found), json=lambda: budget_json(found))
     if found.interrupted:
         from accprobe.report.words import so_many
 
@@ -257,4 +257,4 @@ def tolerance_command(
         found = advised(request, lambda what: show(0, None, what))
     if accumulation.remark:
         print_message(accumulation.remark)
-    to.deliver(lambda: tolerance_blocks(found), lambda _: tolerance_json(found))
+    to.deliver(lambda: tolerance_blocks(found), json=lambda: tolerance_json(found))

@@ -85,7 +85,7 @@ def explain_command(
     names = [str(path) for path in (got, other) if path is not None]
     differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products for each in found)
     text = json.dumps(_json(names, found, spec.out), indent=2) + "\n"
-    to.deliver(lambda: explanation_blocks(names, found, spec.out), lambda _: text, differs)
+    to.deliver(lambda: explanation_blocks(names, found, spec.out), differs, json=lambda: text)
     if differs:
         sys.exit(DIFFERS)
 

@@ -157,14 +157,6 @@ def measure_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index
         yield from pool.map(lambda unit: _measured(unit, target, index), units)
 
 
-def disassemble_unit(unit: ScalarUnit | ArithmeticUnit) -> FunctionRow:
-    """Return the row of a unit that the GPU lacks, with the opcodes that the compiler writes for it."""
-    from accprobe.function.units import opcodes_of
-
-    row = _without_results(unit, "skipped", NEVER_RAN)
-    return row.model_copy(update={"opcodes": opcodes_of(unit.compile(ELSEWHERE))})
-
-
 def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> FunctionRow:
     """Return the row of a unit: skipped if it does not compile for the GPU, unverified if its measurement fails."""
     from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic
@@ -174,7 +166,7 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> Fun
 
     try:
         if not unit.exists_on(target):
-            return disassemble_unit(unit)
+            return _without_results(unit, "skipped", NEVER_RAN, opcodes_of(unit.compile(ELSEWHERE)))
         if isinstance(unit, ArithmeticUnit):
             return measure_arithmetic(GpuArithmetic(unit, index))
         subject = GpuUnit(unit, index)
@@ -190,12 +182,14 @@ def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> Fun
         return _without_results(unit, "unverified", defect(e))
 
 
-def _without_results(unit: ScalarUnit | ArithmeticUnit, status: Status, reason: str) -> FunctionRow:
+def _without_results(
+    unit: ScalarUnit | ArithmeticUnit, status: Status, reason: str, opcodes: tuple[str, ...] = ()
+) -> FunctionRow:
     from accprobe.function.units import ScalarUnit
     from accprobe.records.functions import FunctionRow
 
     operand, result = (unit.operand, unit.result) if isinstance(unit, ScalarUnit) else (unit.fmt, unit.fmt)
-    return FunctionRow(name=unit.name, operand=operand.name, result=result.name, status=status, reason=reason)
+    return FunctionRow(name=unit.name, operand=operand.name, result=result.name, status=status, reason=reason, opcodes=opcodes)
 
 
 def _callables(

@@ -94,6 +94,7 @@ def health_command(
     if patience is not None and ray is None:
         raise click.UsageError("--patience has no effect without --ray: leave it out, or give --ray auto")
     from accprobe.health.outcome import HealthOutcome
+    from accprobe.render.monitoring import health_junit, health_prometheus
     from accprobe.render.subjects.health import health_blocks
     from accprobe.report.names import named_models
 
@@ -105,7 +106,13 @@ def health_command(
     plan = CheckPlan(seconds, seed, like, serial=with_serial)
     gpus, interrupted = _of_cluster(ray, devices, plan, patience or HANG_SECONDS) if ray else _of_host(devices, plan)
     outcome = HealthOutcome.of(usual if minutes is None else None, seconds / 60, gpus)
-    to.deliver(lambda: health_blocks(outcome), lambda form: _text(outcome, form), outcome.differs)
+    to.deliver(
+        lambda: health_blocks(outcome),
+        outcome.differs,
+        json=lambda: outcome.model_dump_json(by_alias=True, indent=1) + "\n",
+        junit=lambda: health_junit(outcome),
+        prometheus=lambda: health_prometheus(outcome),
+    )
     _exit(outcome, interrupted)
 
 
@@ -148,14 +155,6 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
         except KeyboardInterrupt:
             return gpus, True
     return gpus, False
-
-
-def _text(outcome: HealthOutcome, form: str) -> str:
-    from accprobe.render.monitoring import health_junit, health_prometheus
-
-    if form == "json":
-        return outcome.model_dump_json(by_alias=True, indent=1) + "\n"
-    return health_junit(outcome) if form == "junit" else health_prometheus(outcome)
 
 
 def _exit(outcome: HealthOutcome, interrupted: bool) -> None:

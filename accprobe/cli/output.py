@@ -39,6 +39,9 @@ FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 ENDINGS = {"json": ".json", "html": ".html", "csv": ".csv", "markdown": ".md", "junit": ".xml", "prometheus": ".prom"}
 """Endings of files by their format."""
 
+Blocks = Callable[[], Iterable["Element"]]
+"""Returns a document."""
+
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -131,43 +134,42 @@ class Output:
     in_file: str
     seconds: float | None
 
-    def print(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str]) -> None:
-        """Print the result. shown: for a terminal; text: in another format."""
-        if self.form != "terminal":
-            write(plain(text(self.form)))
-            return
-        from accprobe.render.terminal import print_blocks
+    def deliver(
+        self, blocks: Blocks, differs: bool = False, page: Blocks | None = None, title: str = "", **texts: Callable[[], str]
+    ) -> None:
+        """Print the result, and write it to the file.
 
-        print_blocks(shown())
-
-    def deliver(self, shown: Callable[[], Iterable[Element]], text: Callable[[str], str], differs: bool = False) -> None:
-        """Print the result, and write it to the file. differs: it is a finding, so a failure to write the file is only a
-        message. Raises AccprobeError.
+        blocks: for a terminal and Markdown; page, title: for HTML; texts: by other format. differs: the result is a finding, so
+        a failure to write the file is only a message. Raises AccprobeError.
         """
         from accprobe.build import atomic
+        from accprobe.render.terminal import print_blocks
 
-        self.print(shown, text)
+        def text(form: str) -> str:
+            if form == "markdown":
+                from accprobe.render.markdown import markdown_text
+
+                return plain(markdown_text(blocks()))
+            if form == "html":
+                from accprobe.render.html import html_page
+
+                return plain(html_page(title, list((page or blocks)())))
+            return plain(texts[form]())
+
+        if self.form == "terminal":
+            print_blocks(blocks())
+        else:
+            write(text(self.form))
         if self.file is None:
             return
         try:
             atomic.keep_previous(self.file)
-            atomic.save(self.file, plain(text(self.in_file)).encode())
+            atomic.save(self.file, text(self.in_file).encode())
         except OSError as e:
             sentence = f"{self.file} cannot be written: {e.strerror}"
             if not differs:
                 raise AccprobeError(sentence) from None
             print_message(sentence)
-
-
-def document_text(form: str, blocks: Iterable[Element], title: str) -> str:
-    """Return blocks as Markdown, or as an HTML page of that title."""
-    if form == "markdown":
-        from accprobe.render.markdown import markdown_text
-
-        return markdown_text(blocks)
-    from accprobe.render.html import html_page
-
-    return html_page(title, list(blocks))
 
 
 def _form_of_file(file: Path, form: str, forms: Sequence[str]) -> str:

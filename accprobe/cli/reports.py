@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ def measure_report(measure: Measure, to: Output, blocks: Callable[[Report], Iter
         except (KeyboardInterrupt, AccprobeError) as e:
             stop = e
     if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
-        to.print(lambda: blocks(latest[0]), lambda _: latest[0].dumps())
+        replace(to, file=None).deliver(lambda: blocks(latest[0]), json=latest[0].dumps)  # the file has it
     if isinstance(stop, KeyboardInterrupt):
         from accprobe.report.words import so_many
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accprobe.cli.output import DIFFERS, Output, document_text, output_options, print_message
+from accprobe.cli.output import DIFFERS, Output, output_options, print_message
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from accprobe.compare.diff import Diff
-    from accprobe.render.document import Element
+    from accprobe.report.report import Report
 
 
 @click.command("show")
@@ -43,29 +41,25 @@ def show_command(report: str, row: str | None, expand: bool, to: Output) -> None
       accprobe show report.json 'torch:mm 16x8x*'
       accprobe show h200 -o h200.html
     """
+    from accprobe.render.subjects.report import report_blocks, report_page, rows_blocks
     from accprobe.report.names import split_row
 
     of_rows = bool(row or split_row(report)[1])
     loaded = read_report(report, row or "", evidence=of_rows or not {to.form, to.in_file} <= {"terminal", "csv", ""})
+    is_in_full = of_rows and len(loaded.instructions) <= 1
+    to.deliver(
+        lambda: rows_blocks(loaded) if is_in_full else report_blocks(loaded, expand),
+        page=lambda: report_page(loaded),
+        title=loaded.device.name,
+        json=loaded.dumps,
+        csv=lambda: _comma_separated(loaded),
+    )
 
-    def blocks() -> Iterator[Element]:
-        from accprobe.render.subjects.report import report_blocks, rows_blocks
 
-        is_in_full = of_rows and len(loaded.instructions) <= 1
-        return rows_blocks(loaded) if is_in_full else report_blocks(loaded, expand)
+def _comma_separated(report: Report) -> str:
+    from accprobe.render.data import comma_separated
 
-    def text(form: str) -> str:
-        if form == "json":
-            return loaded.dumps()
-        if form == "csv":
-            from accprobe.render.data import comma_separated
-
-            return comma_separated(loaded)
-        from accprobe.render.subjects.report import report_page
-
-        return document_text(form, blocks() if form == "markdown" else report_page(loaded), loaded.device.name)
-
-    to.deliver(blocks, text)
+    return comma_separated(report)
 
 
 @click.command("diff")
@@ -91,24 +85,22 @@ def diff_command(a: str, b: str, only: tuple[str, ...], expand: bool, to: Output
       accprobe diff before.json after.json --only effective_bits
       accprobe diff h100 h200 -o gpus.html
     """
-    from accprobe.compare.diff import diff
+    from accprobe.compare.diff import diff, headline
     from accprobe.render.subjects.comparison import diff_blocks
     from accprobe.report.recorded import STANDARD_INPUT
 
     if a == b == STANDARD_INPUT:
         raise click.UsageError("A and B are both standard input: give one of them as a file")
     found = diff(read_report(a), read_report(b), only)
-    to.deliver(lambda: diff_blocks(found, expand), lambda form: _text(found, form, expand))
+    to.deliver(lambda: diff_blocks(found, expand), title=headline(found), json=lambda: _diff_json(found))
     if found.differs:
         sys.exit(DIFFERS)
 
 
-def _text(found: Diff, form: str, expand: bool) -> str:
-    from accprobe.compare.diff import headline
+def _diff_json(found: Diff) -> str:
     from accprobe.render.data import diff_json
-    from accprobe.render.subjects.comparison import diff_blocks
 
-    return diff_json(found) if form == "json" else document_text(form, diff_blocks(found, expand), headline(found))
+    return diff_json(found)
 
 
 @click.command("check")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from accprobe.cli.interrupts import exit_interrupted, uninterrupted
-from accprobe.cli.output import DIFFERS, Commands, Output, document_text, output_options, print_message
+from accprobe.cli.output import DIFFERS, Commands, Output, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
 from accprobe.render.progress import progress_bar
@@ -266,8 +266,9 @@ def _sides(
 
 def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> None:
     """Print or write the findings, and exit with the status. Ctrl-C keeps the causes found so far."""
-    from accprobe.render.subjects.trace import trace_blocks
+    from accprobe.render.subjects.trace import trace_blocks, trace_page
     from accprobe.report.words import so_many
+    from accprobe.trace.summary import findings_json
 
     latest: list[TraceComparison] = []
     interrupted = False
@@ -287,7 +288,14 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
     differs = not found.equal
     try:
         with uninterrupted():
-            out.deliver(lambda: trace_blocks(found), lambda form: _text(found, form), differs)
+            out.deliver(
+                lambda: trace_blocks(found),
+                differs,
+                page=lambda: trace_page(found),
+                title="trace",
+                json=lambda: json.dumps(findings_json(found), indent=2) + "\n",
+                junit=lambda: _junit(found),
+            )
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
@@ -297,15 +305,7 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
         sys.exit(DIFFERS)
 
 
-def _text(found: TraceComparison, form: str) -> str:
-    if form == "json":
-        from accprobe.trace.summary import findings_json
+def _junit(found: TraceComparison) -> str:
+    from accprobe.render.monitoring import trace_junit
 
-        return json.dumps(findings_json(found), indent=2) + "\n"
-    if form == "junit":
-        from accprobe.render.monitoring import trace_junit
-
-        return trace_junit(found)
-    from accprobe.render.subjects.trace import trace_blocks, trace_page
-
-    return document_text(form, trace_blocks(found) if form == "markdown" else trace_page(found), "trace")
+    return trace_junit(found)

@@ -82,7 +82,7 @@ def verify_command(models: str, device: str, dots: int, select: tuple[str, ...],
     differs = any(row.done.mismatches or (row.done.events and row.done.events.missing) for row in rows)
     if rows or stop is None:
         shown = models, opened, lacking, rows
-        to.deliver(lambda: verification_blocks(*shown), lambda _: verification_json(*shown), differs)
+        to.deliver(lambda: verification_blocks(*shown), differs, json=lambda: verification_json(*shown))
     if stop is not None:
         verified = f"{len(rows)} of {so_many(len(chosen), 'instruction')} verified"
         exit_interrupted(f"{verified}, {compared:,} dot products were compared, {differing:,} differ", stop)
