@@ -43,10 +43,8 @@ def read_report(name: str, row: str = "", evidence: bool = False) -> Report:
 
 
 def _read(name: str, evidence: bool) -> Report:
-    if name.startswith("sim:"):
-        from accprobe.report.published import published
-
-        return published(name)
+    from accprobe.report.evidence import load_with_evidence
+    from accprobe.report.names import named_report
     from accprobe.report.recorded import STANDARD_INPUT, recorded
     from accprobe.report.report import Report
 
@@ -54,11 +52,7 @@ def _read(name: str, evidence: bool) -> Report:
         return Report.read_from(sys.stdin.buffer, "standard input")
     if name in recorded() and Path(name).exists():
         print_message(f"{name} is the recorded report; ./{name} is the file of that name")
-    if not evidence:
-        return Report.load(name)
-    from accprobe.report.evidence import load_with_evidence
-
-    return load_with_evidence(name)
+    return load_with_evidence(name) if evidence and not name.startswith("sim:") else named_report(name)
 
 
 def report_options(same: str = "device is") -> Callable[[Command], Command]:

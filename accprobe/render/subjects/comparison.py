@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from accprobe.compare.diff import Diff, generation, headline, marked, side_names
 from accprobe.compare.differences import VerdictWord
@@ -49,38 +48,8 @@ TONES: dict[VerdictWord, Tone] = {
 """By verdict, in the order in which they are printed."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Pairs that are shown together: they have one verdict and, if they changed, the same changed fields."""
-
-    pairs: tuple[Pair, ...]
-
-    @property
-    def first(self) -> Pair:
-        return self.pairs[0]
-
-    @property
-    def by(self) -> str:
-        return "role" if self.first.by == "role" else self.first.row.kind
-
-    @property
-    def name(self) -> str:
-        """Return the operands of pairs by role, the patterns of the names of others."""
-        if self.by == "role":
-            return _operands(pair.role for pair in self.pairs)
-        titles = dict.fromkeys(pair.row.title for pair in self.pairs)
-        return ", ".join(brace_patterns(titles)) if self.by == "instruction" else ";\n".join(titles)
-
-    @property
-    def fields(self) -> list[tuple[str, str, str]]:
-        """Return the title and both sides of each changed field."""
-        fields = [(each.title, each.a, each.b) for each in self.first.changes]
-        families = _families(self.first)
-        return [("instruction", *families), *fields] if self.by == "role" and len(families) == 2 else fields
-
-    @property
-    def marks(self) -> str:
-        return marked(self.first.marks)
+Entry = tuple[Pair, ...]
+"""Pairs that are shown together: they have one verdict and, if they changed, the same changed fields."""
 
 
 def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
@@ -88,13 +57,13 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
     yield Heading(headline(diff), 1)
     yield from paragraphs(sides(diff), "quiet")
     every = diff_entries(diff, expand)
-    changed = [entry for entry in every if entry.first.verdict == "changed"]
+    changed = [entry for entry in every if entry[0].verdict == "changed"]
     for word, words in (("changed", "changed"), ("status changed", "only the status changed")):
         for by, heading in HEADINGS.items():
-            if entries := [entry for entry in changed if entry.by == by and entry.first.word == word]:
+            if entries := [entry for entry in changed if _match(entry[0]) == by and entry[0].word == word]:
                 yield Heading(f"{heading}: {words}", 2)
                 yield _table(diff, entries)
-    if any(value.endswith("?") for entry in changed for field in entry.fields for value in field):
+    if any(value.endswith("?") for entry in changed for field in changed_fields(entry[0]) for value in field):
         yield from paragraphs(["?: undetermined: several values explain every result; `accprobe show` lists them."], "quiet")
     if found := meanings(diff):
         yield Heading("Consequences for a kernel", 2)
@@ -114,27 +83,47 @@ def diff_blocks(diff: Diff, expand: bool = False) -> Iterator[Element]:
 def _table(diff: Diff, changed: Sequence[Entry]) -> Grid:
     a, b = side_names(diff)
     columns = (
-        Column(f"{changed[0].first.row.kind}s", lambda row: row[0].name, least=24),
+        Column(f"{changed[0][0].row.kind}s", lambda row: _names(row[0]), least=24),
         Column("field", lambda row: row[1][0], least=12),
         Column(f"A: {a}", lambda row: row[1][1], least=12),
         Column(f"B: {b}", lambda row: Phrase(row[1][2], "strong"), least=12),
-        Column("status", lambda row: Phrase(row[0].marks or "measured and confirmed"), "detail"),
+        Column("status", lambda row: Phrase(marked(row[0][0].marks) or "measured and confirmed"), "detail"),
     )
-    rows = [(entry, field) for entry in changed for field in entry.fields]
+    rows = [(entry, field) for entry in changed for field in changed_fields(entry[0])]
     return tabulate(columns, rows, group=lambda row: id(row[0]))
+
+
+def changed_fields(pair: Pair) -> list[tuple[str, str, str]]:
+    """Return the title and both sides of each changed field."""
+    families = _families(pair)
+    instruction = [("instruction", *families)] if pair.by == "role" and len(families) == 2 else []
+    return [*instruction, *((each.title, each.a, each.b) for each in pair.changes)]
+
+
+def _match(pair: Pair) -> str:
+    """Return the key in HEADINGS."""
+    return "role" if pair.by == "role" else pair.row.kind
+
+
+def _names(entry: Entry) -> str:
+    """Return the operands of pairs by role, the patterns of the names of others."""
+    if (match := _match(entry[0])) == "role":
+        return _operands(pair.role for pair in entry)
+    titles = dict.fromkeys(pair.row.title for pair in entry)
+    return ", ".join(brace_patterns(titles)) if match == "instruction" else ";\n".join(titles)
 
 
 def _line(entry: Entry, expand: bool) -> Phrases:
     """Return the verdict and number of pairs, their families or names, the reason and the marks."""
-    count = len(entry.pairs)
-    names = entry.name if expand or count == 1 else " → ".join(dict.fromkeys(_families(entry.first)))
-    undecided = dict.fromkeys(d.title for pair in entry.pairs for d in pair.differences if d.verdict == "undecided")
-    remark = entry.first.note or ", ".join(undecided)
+    first, count = entry[0], len(entry)
+    names = _names(entry) if expand or count == 1 else " → ".join(dict.fromkeys(_families(first)))
+    undecided = dict.fromkeys(d.title for pair in entry for d in pair.differences if d.verdict == "undecided")
+    remark = first.note or ", ".join(undecided)
     return (
-        Phrase(entry.first.word, TONES[entry.first.verdict]),
+        Phrase(first.word, TONES[first.verdict]),
         Phrase(f" {count}: {names}" if count > 1 else f": {names}"),
         Phrase(f"; {remark}" if remark else "", "quiet"),
-        Phrase(f" ({entry.marks})" if entry.marks else "", "unverified"),
+        Phrase(f" ({marked(first.marks)})" if first.marks else "", "unverified"),
     )
 
 
@@ -157,12 +146,12 @@ def diff_entries(diff: Diff, expand: bool = False) -> list[Entry]:
         by_role = (pair.by, pair.role.d) if pair.by == "role" and pair.verdict == "changed" else ()
         key = (pair.word, by_role, _families(pair), pair.changes, pair.note, pair.marks)
         groups.setdefault((i,) if expand else key, []).append(pair)
-    return sorted((Entry(tuple(group)) for group in groups.values()), key=_importance)
+    return sorted(map(tuple, groups.values()), key=lambda entry: _importance(entry[0]))
 
 
-def _importance(entry: Entry) -> tuple[int, int, int]:
-    ranks = [IMPORTANCE.index(each.field) for each in entry.first.changes if each.field in IMPORTANCE]
-    return list(TONES).index(entry.first.verdict), list(HEADINGS).index(entry.by), min(ranks, default=len(IMPORTANCE))
+def _importance(pair: Pair) -> tuple[int, int, int]:
+    ranks = [IMPORTANCE.index(each.field) for each in pair.changes if each.field in IMPORTANCE]
+    return list(TONES).index(pair.verdict), list(HEADINGS).index(_match(pair)), min(ranks, default=len(IMPORTANCE))
 
 
 def _families(pair: Pair) -> tuple[str, ...]:
