@@ -121,7 +121,7 @@ def _kernel(kernel: Kernel) -> JsonObject:
         "conversions": [{"opcode": opcode, "count": count} for opcode, count in kernel.conversions],
         "emulated": None if kernel.emulated is None else {"format": kernel.emulated[0], "by": kernel.emulated[1]},
         "accumulators": {
-            opcode: {key: value for key, value in asdict(known).items() if key != "wider"} if known else None
+            opcode: {key: value for key, value in asdict(known).items() if key not in ("sizes", "wider")} if known else None
             for opcode, known in kernel.accumulators.items()
         },
         "sums": [_chain(chain) for chain in kernel.chains],
