@@ -50,22 +50,18 @@ def _times(x: Any, factor: Any) -> Any:
     return module_of(x).where(factor == 0, 0 * factor, x * factor)
 
 
+def _of_library(name: str) -> Callable[[Any], Any]:
+    """Return the function of that name of numpy or cupy."""
+    return lambda x: getattr(module_of(x), name)(x)
+
+
+_OF_LIBRARIES = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "absolute")
+
 FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "identity": lambda x: x,
-    "exp": lambda x: module_of(x).exp(x),
-    "exp2": lambda x: module_of(x).exp2(x),
-    "expm1": lambda x: module_of(x).expm1(x),
-    "log": lambda x: module_of(x).log(x),
-    "log2": lambda x: module_of(x).log2(x),
-    "log10": lambda x: module_of(x).log10(x),
-    "log1p": lambda x: module_of(x).log1p(x),
-    "sqrt": lambda x: module_of(x).sqrt(x),
+    **{name: _of_library(name) for name in _OF_LIBRARIES},
     "rsqrt": lambda x: 1 / module_of(x).sqrt(x),
     "reciprocal": lambda x: 1 / x,
-    "sin": lambda x: module_of(x).sin(x),
-    "cos": lambda x: module_of(x).cos(x),
-    "tan": lambda x: module_of(x).tan(x),
-    "tanh": lambda x: module_of(x).tanh(x),
     "sigmoid": _sigmoid,
     "silu": lambda x: _times(x, _sigmoid(x)),
     "gelu": lambda x: _times(x, 0.5 * _erfc(-x * math.sqrt(0.5))),
@@ -75,15 +71,14 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "erf": _erf,
     "square": lambda x: x * x,
     "negative": lambda x: -x,
-    "absolute": lambda x: module_of(x).abs(x),
 }
 """Functions of float64 arrays of numpy or cupy."""
 
 
+@np.errstate(all="ignore")
 def reference(name: str, x: Any) -> Any:
     """Return a function's float64 values; NaN where it is not defined."""
-    with np.errstate(all="ignore"):
-        return FUNCTIONS[name](x)
+    return FUNCTIONS[name](x)
 
 
 def exact_values(name: str, fmt: Format, flushed: bool = False) -> Callable[[Any], Any]:
@@ -214,12 +209,6 @@ def errors_in_ulp(words: Any, exact: Any, fmt: Format) -> Any:
     return xp.where(xp.isfinite(values) & xp.isfinite(exact), distance, xp.nan)
 
 
-def values_of_words(words: Any, fmt: Format) -> Any:
-    """Return the float64 values of words of numpy or cupy."""
-    with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
-        return _values_of(words, fmt)
-
-
 def word_text(word: int, fmt: Format) -> str:
     """Return "0x3f8d (1.1015625)"."""
     return f"0x{word:0{fmt.storage_bits // 4}x} ({float(fmt.values(np.array([word], fmt.dtype))[0]):.{fmt.digits}g})"
@@ -233,7 +222,9 @@ def special_words(fmt: Format) -> dict[str, int]:
     return named
 
 
-def _values_of(words: Any, fmt: Format) -> Any:
+@np.errstate(invalid="ignore")  # a signalling NaN becomes quiet
+def values_of_words(words: Any, fmt: Format) -> Any:
+    """Return the float64 values of words of numpy or cupy."""
     xp = module_of(words)
     if fmt.is_integer:
         whole = words.astype(np.int64) & (1 << fmt.bits) - 1
@@ -270,11 +261,11 @@ def unlike(results: Any, expected: Any, fmt: Format, any_nan: bool) -> Any:
     return differ & ~(is_nan(results, fmt) & is_nan(expected, fmt)) if any_nan else differ
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def words_of_singles(values: Any) -> Any:
     """Return the f32 words of float64 values, rounded to nearest even; every NaN is 0x7fffffff."""
     if module_of(values) is np:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.astype(np.float32).view(np.uint32))
+        return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.astype(np.float32).view(np.uint32))
     return _cupy_conversions()[1](values)
 
 
@@ -291,9 +282,9 @@ def _cupy_conversions() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def single(values: Any) -> Any:
     """Return float64 values rounded to f32, as float64."""
     if module_of(values) is np:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return values.astype(np.float32).astype(np.float64)
+        return values.astype(np.float32).astype(np.float64)
     return values_of_words(words_of_singles(values), FORMATS["f32"])
