@@ -6,8 +6,11 @@ measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
 
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa.formats import FORMATS, Format
@@ -38,27 +41,27 @@ class Accumulation:
     split_k: int = 1
 
     def product(self, k: int, promote_every: int | None = None, split_k: int = 1, out: Format | None = None) -> ProductModel:
-        """Return a product in slices along K, each a chain that is promoted into f32 every so many products (None: never).
+        """Return a product in slices along K, as even as whole sums allow, the first ones longer.
 
-        The slices' sums are added in f32, from the first to the last. out: result format, rounded to nearest even.
+        Each slice is a chain that is promoted into f32 every so many products (None: never). The slices' sums are added in f32,
+        from the first to the last. out: result format, rounded to nearest even.
 
         Raises AccprobeError if a border lies within a fused sum, there are fewer sums than slices, or the chain sums in f64.
         """
         if self.result is FORMATS["f64"] and (promote_every is not None or split_k > 1):
             raise AccprobeError(f"{self.name} sums in f64: promotion and split-K need sums of at most f32")
-        sums = -(-k // len(self.pattern))
-        if promote_every is not None and (promote_every <= 0 or promote_every % len(self.pattern)):
-            of_sum = len(self.pattern)
+        of_sum = len(self.pattern)
+        sums = -(-k // of_sum)
+        if promote_every is not None and (promote_every <= 0 or promote_every % of_sum):
             below = promote_every // of_sum * of_sum
             near = f"the nearest are {below} and {below + of_sum}" if below > 0 else f"the nearest is {of_sum}"
             raise AccprobeError(
                 f"promotion interval {promote_every}: not a multiple of the {of_sum} products of a fused sum; {near}"
             )
         if not 1 <= split_k <= sums:
-            raise AccprobeError(
-                f"K = {k} in {split_k} slices: there are only {sums} fused sums of {len(self.pattern)} products"
-            )
-        slices = self._slices(k, sums, split_k)
+            raise AccprobeError(f"K = {k} in {split_k} slices: there are only {sums} fused sums of {of_sum} products")
+        starts = [int(group[0]) for group in np.array_split(np.arange(0, k, of_sum), split_k)]
+        slices = [range(*borders) for borders in pairwise([*starts, k])]
         parts = tuple(in_chunks(ks, promote_every or len(ks), self.pattern, addition()) for ks in slices)
         tree: Node = parts[0] if len(parts) == 1 else Merged(parts, "forward", addition())
         summed = self.result if isinstance(tree, Chain) else FORMATS["f32"]
@@ -73,15 +76,6 @@ class Accumulation:
         if self.measured is not None and (self.measured.k, self.promote_every, self.split_k) == (k, promote_every, split_k):
             return replace(self.measured, result=narrow, scales=scales)
         return replace(self.product(k, promote_every, split_k, narrow), scales=scales)
-
-    def _slices(self, k: int, sums: int, split_k: int) -> Iterator[range]:
-        """Yield slices as even as whole sums allow, the first ones longer."""
-        each, longer = divmod(sums, split_k)
-        start = 0
-        for i in range(split_k):
-            stop = min(k, start + (each + (i < longer)) * len(self.pattern))
-            yield range(start, stop)
-            start = stop
 
 
 def of_named(name: str, dtype: str = "") -> Accumulation:

@@ -130,17 +130,13 @@ class Tolerance:
 
         A result is accepted if a sum within that bound of the exact one rounds to it.
         """
-        before, operation = tail_of([emulated]).at(rate) * emulated.worst, emulated.operation
-        wide, model = cls.around(operation, emulated.exact, before), operation.model
-        low, high = (rounded_values(values, model.result, model.result_rounding) for values in (wide.low, wide.high))
-        unbounded = np.isinf(before)
-        return cls(operation, emulated.exact, np.where(unbounded, -np.inf, low), np.where(unbounded, np.inf, high))
-
-    @classmethod
-    def around(cls, operation: Operation, exact: Exact, bound: Floats) -> Tolerance:
-        """Accept results within the bound of the exact sums plus the error of these sums."""
+        exact, model = emulated.exact, emulated.operation.model
+        bound = tail_of([emulated]).at(rate) * emulated.worst
         with np.errstate(invalid="ignore"):
-            return cls(operation, exact, exact.sums - bound - exact.off, exact.sums + bound + exact.off)
+            sides = exact.sums - bound - exact.off, exact.sums + bound + exact.off
+        low, high = (rounded_values(values, model.result, model.result_rounding) for values in sides)
+        unbounded = np.isinf(bound)
+        return cls(emulated.operation, exact, np.where(unbounded, -np.inf, low), np.where(unbounded, np.inf, high))
 
     @property
     def bound(self) -> Floats:
@@ -227,5 +223,5 @@ class Mismatch:
         sums = (a * found.counts) @ b.T + a @ b[:, found.partner].T
         bound = self.tolerance.bound
         wide = np.maximum(bound, largest_share(bound, exact.sizes) * exact.sizes)
-        around = Tolerance.around(operation, exact._replace(sums=sums), 2 * wide)
-        return "" if around.beyond(self.got).any() else "; ".join(found.sentences())
+        explained = np.abs(self.got - sums) <= 2 * wide + exact.off
+        return "; ".join(found.sentences()) if explained.all() else ""

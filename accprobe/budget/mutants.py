@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,10 @@ class Operation(NamedTuple):
 
     def computed(self) -> Bits:
         return product(self.model, self.a, self.b, scales=self.scales)
+
+    def computed_with(self, **changes: Any) -> Bits:
+        """Return the results of the model with changed fields."""
+        return self._replace(model=replace(self.model, **changes)).computed()
 
     def of_lines(self, y: Integers, x: Integers) -> Operation:
         """Return the operation restricted to rows y and columns x of the result."""
@@ -82,7 +86,7 @@ def never_promoted(operation: Operation) -> Bits | None:
     first = next(model.chains())
     if isinstance(model.tree, Chain) or model.scales_by_block or first.period or first.shift:
         return None
-    return operation._replace(model=replace(model, tree=Chain(0, model.k, first.pattern))).computed()
+    return operation.computed_with(tree=Chain(0, model.k, first.pattern))
 
 
 def partials_in_bf16(operation: Operation) -> Bits | None:
@@ -91,12 +95,12 @@ def partials_in_bf16(operation: Operation) -> Bits | None:
     if model.scales_by_block:
         return None
     if isinstance(tree, Merged):
-        return None if tree.kept else operation._replace(model=replace(model, tree=replace(tree, kept=BF16))).computed()
+        return None if tree.kept else operation.computed_with(tree=replace(tree, kept=BF16))
     half = model.k // 2 // len(tree.pattern) * len(tree.pattern)
     if not half or tree.period or tree.shift or model.step.root.arithmetic.result.bits > 32:
         return None
     halves = Chain(0, half, tree.pattern), Chain(half, model.k, tree.pattern)
-    return operation._replace(model=replace(model, tree=Merged(halves, "forward", addition(), BF16))).computed()
+    return operation.computed_with(tree=Merged(halves, "forward", addition(), BF16))
 
 
 def block_scales_swapped(operation: Operation) -> Bits | None:
@@ -126,7 +130,7 @@ def result_truncated(operation: Operation) -> Bits | None:
     bits = of_sum.result.mantissa_bits if model.scales is None else FORMATS["f32"].mantissa_bits
     if model.result_rounding == "RZ" or bits <= model.result.mantissa_bits:
         return None
-    return operation._replace(model=replace(model, result_rounding="RZ")).computed()
+    return operation.computed_with(result_rounding="RZ")
 
 
 def narrowed(bits: int) -> int:
@@ -146,7 +150,7 @@ def narrower_accumulator(operation: Operation) -> Bits | None:
 
     if operation.model.step.root.arithmetic.result is FORMATS["f64"]:
         return None
-    return operation._replace(model=replace(operation.model, step=operation.model.step.with_arithmetic(fewer))).computed()
+    return operation.computed_with(step=operation.model.step.with_arithmetic(fewer))
 
 
 MUTATIONS: dict[str, Mutation] = {
