@@ -26,7 +26,7 @@ from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
 from accprobe.trace.recorder import Recorder, create_writer
 from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
-from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, fill_tensors, span_of
+from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, span_of
 from accprobe.trace.schemas import schema_of
 from accprobe.trace.sides import KeptCalls
 from accprobe.trace.storages import has_storage
@@ -211,11 +211,8 @@ def _rebuild_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | 
         return None
     if function is not None and not _is_function_of_tensors(function):
         function = None
-    operands = iter([_operand(operation, name, x, saved) for name, x in zip(names, operation.inputs, strict=True)])
-    try:
-        listed, named = (_of_torch(fill_tensors(each, operands)) for each in arguments)
-    except StopIteration:
-        raise ValueError("has fewer tensors than arguments") from None
+    operands = [_operand(operation, name, x, saved) for name, x in zip(names, operation.inputs, strict=True)]
+    listed, named = _restored(arguments, operands)
     names = [f"{operation.number}.out{i}" for i in range(len(operation.outputs))]
     results = [_operand(operation, name, x, saved) for name, x in zip(names, operation.outputs, strict=True) if name in saved]
     return RecordedCall(function, tuple(listed), named, operation.flags, results)
@@ -240,13 +237,19 @@ def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: T
     return Operand(value.id, tensor)
 
 
-def _of_torch(value: Any) -> Any:
-    """Return recorded arguments with torch's types, such as "torch.bfloat16", in the place of their names."""
+def _restored(arguments: Any, operands: Sequence[Operand]) -> Any:
+    """Return recorded arguments with operands in the place of each "tensor", and torch's types in the place of their names."""
     import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
 
-    if isinstance(value, str) and value.startswith("torch."):
-        found = getattr(torch, value.removeprefix("torch."), None)
-        return found if isinstance(found, torch.dtype | torch.layout | torch.memory_format) else value
-    if isinstance(value, dict):
-        return {name: _of_torch(each) for name, each in value.items()}
-    return [_of_torch(each) for each in value] if isinstance(value, list) else value
+    if tree_leaves(arguments).count("tensor") > len(operands):
+        raise ValueError("has fewer tensors than arguments")
+    remaining = iter(operands)
+
+    def restore(text: str) -> Any:
+        if text == "tensor":
+            return next(remaining)
+        found = getattr(torch, text.removeprefix("torch."), None) if text.startswith("torch.") else None
+        return found if isinstance(found, torch.dtype | torch.layout | torch.memory_format) else text
+
+    return tree_map_only(str, restore, arguments)

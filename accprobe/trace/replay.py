@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from accprobe.callables.options import flags_set
 from accprobe.trace.records import TracedOperation
@@ -17,7 +17,8 @@ ALIGNMENT = 256
 """Elements: a copy starts at the same place of them, as kernels are selected by the alignment of their operands."""
 
 
-class Operand(NamedTuple):
+@dataclass(frozen=True)
+class Operand:
     """A copy of a tensor. value: identifies the data (see `Storages`)."""
 
     value: int
@@ -62,23 +63,26 @@ class RecordedCall:
 
     function: Any
     arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any]
+    keywords: dict[str, Any]
     flags: Mapping[str, Any]
     results: list[Operand] = field(default_factory=list)
 
     def operands(self) -> list[Operand]:
-        return list(_operands([self.arguments, self.keywords]))
+        from torch.utils._pytree import tree_leaves
+
+        return [x for x in tree_leaves((self.arguments, self.keywords)) if isinstance(x, Operand)]
 
     def __call__(self, replaced: Mapping[int, Any] | None = None) -> list[Any]:
         """Run it under its flags and return its results. replaced: by position, other tensors for operands."""
         import torch
+        from torch.utils._pytree import tree_map_only
 
         schema = schema_of(self.function)
         given = [same_layout(x.tensor) if schema.written else x.tensor for x in self.operands()]
         for position, tensor in (replaced or {}).items():
             given[position] = same_layout(tensor) if schema.written else tensor
-        iterator = iter(given)
-        arguments, keywords = fill_tensors(self.arguments, iterator), fill_tensors(self.keywords, iterator)
+        tensors = iter(given)
+        arguments, keywords = tree_map_only(Operand, lambda _: next(tensors), (self.arguments, self.keywords))
         known = {name: value for name, value in self.flags.items() if isinstance(value, bool)}
         with torch.no_grad(), flags_set(torch, known) if torch.cuda.is_available() else nullcontext():
             result = self.function(*arguments, **keywords)
@@ -92,23 +96,6 @@ class RecordedCall:
         """
         kept = self.results if schema_of(self.function).dropout is None else self.results[:1]
         return all(not any(count_differing(x, y.tensor) for x, y in zip(self(), kept, strict=False)) for _ in range(times))
-
-
-def _operands(values: Any) -> Iterator[Operand]:
-    if isinstance(values, Operand):
-        yield values
-    elif isinstance(values, list | tuple | dict):
-        for each in values.values() if isinstance(values, dict) else values:
-            yield from _operands(each)
-
-
-def fill_tensors(values: Any, tensors: Iterator[Any]) -> Any:
-    """Return arguments with the next of `tensors` in the place of each operand, or of the text "tensor" of a record."""
-    if isinstance(values, Operand) or values == "tensor":
-        return next(tensors)
-    if isinstance(values, dict):
-        return {name: fill_tensors(x, tensors) for name, x in values.items()}
-    return type(values)(fill_tensors(x, tensors) for x in values) if isinstance(values, list | tuple) else values
 
 
 def arguments_of(operation: TracedOperation) -> tuple[list[Any], dict[str, Any]] | None:
