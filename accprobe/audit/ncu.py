@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from accprobe.build import probes, toolchain
@@ -53,7 +53,7 @@ def launches(command: Sequence[str]) -> list[Counter[str]]:
         except OSError as e:
             raise ToolMissing(f"ncu cannot be started: {e.strerror}") from None
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    found = list(parse_launches(text.splitlines()))
+    found = parse_launches(text.splitlines())
     if not found:
         raise AccprobeError(_why_nothing(text, done.returncode, command[0]))
     return found
@@ -70,31 +70,29 @@ def _why_nothing(text: str, status: int, program: str) -> str:
     return f"{program} launched no kernel that the profiler could see"
 
 
-def parse_launches(text: Iterable[str]) -> Iterator[Counter[str]]:
-    """Yield how often each launch in the output of `ncu` for PAGE executed the opcodes of arithmetic (`Line.is_arithmetic`).
+def parse_launches(text: Iterable[str]) -> list[Counter[str]]:
+    """Return how often each launch in the output of `ncu` for PAGE executed the opcodes of arithmetic (`Line.is_arithmetic`).
 
     A row `"Kernel Name","…"` begins a kernel, a row with the names of the columns follows, then one row per instruction. Other
     lines are skipped.
     """
-    header = list[str]()
-    counts: Counter[str] | None = None
+    header: list[str] = []
+    found: list[Counter[str]] = []
     for row in csv.reader(text):
         if row[:1] == ["Kernel Name"]:
-            if counts is not None:
-                yield counts
-            header, counts = [], None
+            header = []
         elif "Source" in row:
-            header, counts = row, Counter()
+            header = row
+            found.append(Counter())
             if EXECUTED not in header:
                 columns = ", ".join(header[:8])
                 raise AccprobeError(f"the profiler did not count executed instructions; its columns are {columns}, …")
-        elif counts is not None and len(row) == len(header):
+        elif header and len(row) == len(header):
             cells = dict(zip(header, row, strict=True))
             line = read_line(cells["Source"].strip())
             if line and line.is_arithmetic and _number(cells[THREADS]):
-                counts[line.opcode] += _number(cells[EXECUTED])
-    if counts is not None:
-        yield counts
+                found[-1][line.opcode] += _number(cells[EXECUTED])
+    return found
 
 
 def _number(cell: str) -> int:

@@ -58,7 +58,7 @@ def test_reads_a_page() -> None:
 
 def test_page_without_executions_is_told() -> None:
     with pytest.raises(AccprobeError, match="did not count executed instructions; its columns are Address, Source, # Samples"):
-        list(ncu.parse_launches(io.StringIO(page([], ["Address", "Source", "# Samples"]))))
+        ncu.parse_launches(io.StringIO(page([], ["Address", "Source", "# Samples"])))
 
 
 PAGES = Path(__file__).parents[1] / "pages"
