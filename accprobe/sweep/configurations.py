@@ -60,13 +60,6 @@ class Configuration:
         return min(max(shared_bytes // self.block_bytes, 1), MOST_STAGES)
 
 
-def dtype(name: str) -> Dtype:
-    """Return the operand type of that name. Raises UnknownName."""
-    if name not in DTYPES:
-        raise UnknownName(f"there is no operand type '{name}'; {nearest(name, DTYPES)}")
-    return DTYPES[name]
-
-
 def configurations(
     dtypes: Iterable[str],
     block_ks: Iterable[int],
@@ -74,7 +67,10 @@ def configurations(
     promote_every: int | None = None,
 ) -> list[Configuration]:
     """Return every combination, by operand type, warps and block-K. Raises AccprobeError if Triton has no such block."""
-    types = [dtype(name) for name in dict.fromkeys(dtypes)]
+    names = list(dict.fromkeys(dtypes))
+    if unknown := [name for name in names if name not in DTYPES]:
+        raise UnknownName(f"there is no operand type '{unknown[0]}'; {nearest(unknown[0], DTYPES)}")
+    types = [DTYPES[name] for name in names]
     blocks, warps = list(dict.fromkeys(block_ks)), list(dict.fromkeys(num_warps))
     least = max(32 if each.format.storage_bits == 8 else 16 for each in types)  # the smallest K of `tl.dot`
     for size in blocks:

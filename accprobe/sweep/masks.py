@@ -64,11 +64,6 @@ def changed(of_cuts: Sequence[Totals]) -> list[int]:
     return [int((each.view(np.uint32) != whole).sum()) for each in of_cuts]
 
 
-def unnoticed(counts: Sequence[int]) -> int:
-    """Return the largest number of low bits that can be masked without any change."""
-    return max(cut for cut in CUTS if not any(counts[: cut + 1]))
-
-
 def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> EffectiveBits:
     """Return the fraction bits of the partial sums; a lower bound if the operands cannot show more.
 
@@ -77,7 +72,7 @@ def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elem
     mask of one bit changes at least half of the `elements` of the control. If sums need more bits than f32 has, half of them
     end in a 1.
     """
-    cut = unnoticed(counts)
+    cut = max(cut for cut in CUTS if not any(counts[: cut + 1]))  # the most low bits that can be masked without any change
     seen = control[cut] > 0 if cut else 2 * control[1] >= elements
     return EffectiveBits(value=FRACTION_BITS - cut, bound="exact" if seen else "at_least")
 
@@ -100,9 +95,6 @@ def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_
     return Operands(*(nearest_patterns(dtype.format, each) for each in drawn))
 
 
-TOP = 23
-"""Fraction bits of f32: a full-width sum is an odd number of units between 2^TOP and 2^(TOP + 1)."""
-
 UNIT = -12
 """Exponent of the unit, so that every operand below is a normal number of every type."""
 
@@ -119,13 +111,13 @@ def _full_width(fmt: Format, m: int, n: int, k: int, block_k: int, seed: int) ->
     blocks = k // block_k
     places = rng_shared.permutation(block_k)
     sizes = np.full(block_k, 2 * width + 1)
-    falling = np.arange(TOP - 3, 2 * width, -1)[: block_k - 2]
+    falling = np.arange(FRACTION_BITS - 3, 2 * width, -1)[: block_k - 2]
     sizes[2 : 2 + len(falling)] = falling
     exponents = np.empty(block_k, np.int64)
     exponents[places] = sizes - 2 * width + UNIT
     a = _digits(rng_a, width, (m, block_k)) * 2.0 ** (exponents // 2)
     b = np.abs(_digits(rng_b, width, (n, blocks, block_k))) * 2.0 ** (exponents - exponents // 2)
-    for place, significand, exponent in ((places[0], 1.5, TOP + UNIT), (places[1], 1.0, UNIT)):
+    for place, significand, exponent in ((places[0], 1.5, FRACTION_BITS + UNIT), (places[1], 1.0, UNIT)):
         a[:, place] = significand * 2.0 ** (exponent // 2)
         b[:, :, place] = 2.0 ** (exponent - exponent // 2)
     spread = np.zeros((m, blocks, block_k), np.float32)

@@ -77,9 +77,8 @@ class Sweeper:
 
     def _record(self, compiled: Compiled, kind: OperandSet) -> SweepRecord:
         started = time.perf_counter()
-        reason = compiled.reason or self._why_not(compiled)
         try:
-            found: dict[str, Any] = {"reason": reason} if reason else self._found(compiled, kind)
+            found: dict[str, Any] = {"reason": compiled.reason} if compiled.reason else self._found(compiled, kind)
         except DeviceError as e:
             found = {"reason": str(e)}
         config, lowering = compiled.configuration, compiled.lowering
@@ -100,21 +99,16 @@ class Sweeper:
             **found,
         )
 
-    def _why_not(self, compiled: Compiled) -> str:
-        if self._bench or self._chain(compiled):
-            return ""
-        if compiled.lowering is None:
-            return "which opcode it becomes is not known: see `accprobe doctor`"
-        return f"no model of {', '.join(compiled.lowering.matrix) or 'FFMA'} is published for {self._target}"
-
     def _found(self, compiled: Compiled, kind: OperandSet) -> dict[str, Any]:
         config, chain = compiled.configuration, self._chain(compiled)
-        expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
-        seen = expected
+        seen = expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
         if self._bench:
             operands = self._operands(kind, config.dtype, _own_block(config, kind))
             seen = self._bench.measure(compiled, operands, self._sample)
-        assert seen is not None
+        if seen is None:
+            opcodes = None if compiled.lowering is None else ", ".join(compiled.lowering.matrix) or "FFMA"
+            no_model = f"no model of {opcodes} is published for {self._target}"
+            return {"reason": no_model if opcodes else "which opcode it becomes is not known: see `accprobe doctor`"}
         control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
         found: dict[str, Any] = {
             "relative_error": seen.errors[0],

@@ -168,7 +168,6 @@ def test_a_planted_kernel_is_measured_bit_for_bit(monkeypatch: pytest.MonkeyPatc
     assert found.changed[:11] == [0] * 11
     assert all(found.changed[11:])
     assert found.sampled.shape == (24, len(rows), len(columns))
-    assert masks.unnoticed(found.changed) == 10
     assert (found.tflops, found.registers, found.spills) == (1.5, 80, 0)
     assert found.errors[0] < found.errors[12] < found.errors[23]
 
