@@ -10,7 +10,7 @@ from accprobe.callables.arrays import TorchArrays
 from accprobe.callables.spec import Spec
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm.blackbox import Call, one_nan
-from accprobe.isa.formats import FORMATS, Bits, Format
+from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 from accprobe.trace.compare import Cause, Kind
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
@@ -177,7 +177,8 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
     tensors, made = [x.tensor for x in call.operands()], call.results[0].tensor
     operands, scales, batched = [tensors[i] for i in places], tensors[2:] if is_scaled else [], made.dim() == 3
     a, b, d = (x[0] if batched else x for x in (*operands, made))
-    formats = [fmt for x in (a, b, d) if (fmt := _format(x)) is not None]
+    arrays = TorchArrays("cpu")
+    formats = [found.fmt for x in (a, b, d) if (found := arrays.received(x)) is not None and found.fmt is not None]
     scale = _scale_of(scales, a, b) if is_scaled else None
     if not d.numel() or not a.shape[-1] or len(formats) != 3 or (is_scaled and scale is None):
         return None
@@ -190,7 +191,7 @@ def _recorded_product(side: OriginSide) -> RecordedProduct | None:
 
     spec = Spec(d.shape[0], d.shape[1], a.shape[1], formats[0], formats[1], formats[2], scale)
     plain = multiply(a, b) if places[0] else d
-    of_a, of_b, of_d = (_bits(x, fmt) for x, fmt in zip((a, b.t(), plain), formats, strict=True))
+    of_a, of_b, of_d = (arrays.patterns(x.cpu(), fmt) for x, fmt in zip((a, b.t(), plain), formats, strict=True))
     is_tf32 = formats[0] is FORMATS["f32"] and call.flags.get("allow_tf32") is True and "gpu" in side.run.trace.versions
     factors = [x.cpu().numpy().reshape(shape) for x, shape in zip(scales, spec.scale_shapes if is_scaled else (), strict=True)]
     scaling = ScaleWords(*factors) if is_scaled else None
@@ -222,15 +223,6 @@ def _like(pattern: Any, matrix: Any, batched: bool) -> Any:
     laid = same_layout(pattern)
     (laid[0] if batched else laid).copy_(matrix)
     return laid
-
-
-def _format(tensor: Any) -> Format | None:
-    received = TorchArrays("cpu").received(tensor)
-    return None if received is None else received.fmt
-
-
-def _bits(tensor: Any, fmt: Format) -> Bits:
-    return TorchArrays("cpu").patterns(tensor.cpu(), fmt)
 
 
 def find_fixes(left: OriginSide, right: OriginSide) -> Iterator[str]:
