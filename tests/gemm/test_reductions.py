@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import assert_refused, invoke
+from commands import invoke
 from marks import some
 from planted_reductions import NAMED, Planted
 from reduction_judge import judged
@@ -130,21 +130,3 @@ def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) ->
     assert found.exit_code == 1
     assert "rows = 1, 2: the same bits for the same row" in found.stdout
     assert "rows = 4: other bits in some row" in found.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("numpy:max", "--shape", "4x32"), "is not a sum or mean"),
-        (("numpy:mean", "--shape", "4x24"), "give a K that is a power of two"),
-        (("numpy:sum", "--dim", "all"), "--dim all adds every element: give --shape 1xK"),
-        (("numpy:exp", "--shape", "8x4"), "numpy:exp is not a reduction of x along axis"),
-        (ALL_REDUCE, "give --ranks N, its number of processes"),
-        ((*ALL_REDUCE, "--ranks", "1"), "one rank adds nothing"),
-        (("torch.distributed:reduce_scatter", "--ranks", "3", "--shape", "8"), "8 elements are not divisible by 3 ranks"),
-        (("torch:mm",), "is a matrix product: use `accprobe gemm torch:mm`"),
-    ],
-)
-def test_a_bad_request_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
-    found = run(*arguments)
-    assert_refused(found, sentence)

@@ -105,7 +105,6 @@ def test_devices_and_reports_of_published_models_have_the_counts(name: str) -> N
     report, device = published(name), open_device(f"sim:{name}")
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
     assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained
-    assert Report.model_validate_json(report.dumps()) == report
 
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recordings" / "b200-words.json").read_text(encoding="utf-8"))
