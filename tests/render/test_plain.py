@@ -103,7 +103,7 @@ def test_kernels(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setattr(witness, "_read", read)
     monkeypatch.setattr(
         "accprobe.sass.binaries.find",
-        lambda *_: iter([witness.binaries.DeviceCode(HOSTILE, [Piece(Path("k"), HOSTILE, "cubin", 0, 1)])]),
+        lambda *_: iter([witness.binaries.DeviceCode(Path("k"), HOSTILE, pieces=[Piece(Path("k"), HOSTILE, "cubin", 0, 1)])]),
     )
     result = invoke("sass", "k", "--jobs", "1", "--format", form, "--forbid", "HMMA")
     assert result.exit_code == 1
