@@ -83,13 +83,15 @@ class Column:
     """A column of a table. header: may have two lines. cell: of a record, for `tabulate`.
 
     need: "always" columns are never left out; "context" ones are shown while the others fit, "detail" ones while no cell takes
-    a second line. least: the smallest width. whole: no cell is broken. number: aligned to the right. once: a terminal shows a
-    text of several lines as "as above" where the row above has it too.
+    a second line. detail_if_same: `tabulate` makes it "detail" where all its texts are the same. least: the smallest width.
+    whole: no cell is broken. number: aligned to the right. once: a terminal shows a text of several lines as "as above" where
+    the row above has it too.
     """
 
     header: str = ""
     cell: Callable[[Any], Said] | None = None
     need: Literal["always", "context", "detail"] = "always"
+    detail_if_same: bool = False
     least: int = 0
     whole: bool = False
     number: bool = False
@@ -150,7 +152,7 @@ def table(columns: Iterable[Column | str], rows: Iterable[Sequence[Said]], **mor
 def tabulate(
     columns: Sequence[Column],
     records: Iterable[Any],
-    tone: Callable[[Any], Tone] = lambda record: "",
+    tone: Callable[[Any], Tone] | None = None,
     group: Callable[[Any], object] | None = None,
     links: str = "",
     **more: Any,
@@ -160,23 +162,17 @@ def tabulate(
     tone: of a row. group: a gap where it changes. links: a first cell links to the anchor of this name and its number.
     """
     every = list(records)
-    rows = [[toned(column.cell(record), tone(record)) for column in columns if column.cell] for record in every]
+    rows = [[toned(column.cell(record), tone(record) if tone else "") for column in columns if column.cell] for record in every]
     if links:
         rows = [[(row[0][0]._replace(target=f"{links}{i}"),), *row[1:]] for i, row in enumerate(rows)]
-    kept = [i for i in range(len(columns)) if any(text_of(row[i]) for row in rows)]
+    texts = [{text_of(row[i]) for row in rows} for i in range(len(columns))]
+    kept = [i for i, found in enumerate(texts) if any(found)]
+    shown = (
+        replace(columns[i], need="detail") if columns[i].detail_if_same and len(texts[i]) == 1 else columns[i] for i in kept
+    )
     groups = [group(record) for record in every] if group else []
     ends = frozenset(i for i, (one, below) in enumerate(pairwise(groups)) if one != below)
-    return Grid(tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows), ends, **more)
-
-
-def less_needed(columns: Sequence[Column], records: Sequence[Any], *headers: str) -> tuple[Column, ...]:
-    """Return the columns. A column with one of these headers is "detail" if all its values are the same."""
-    same = {
-        column.header
-        for column in columns
-        if column.header in headers and column.cell and len({text_of(column.cell(record)) for record in records}) == 1
-    }
-    return tuple(replace(column, need="detail") if column.header in same else column for column in columns)
+    return Grid(tuple(shown), tuple(tuple(row[i] for i in kept) for row in rows), ends, **more)
 
 
 def paragraphs(texts: Iterable[Said], tone: Tone = "") -> Iterator[Paragraph]:

@@ -20,7 +20,6 @@ from accprobe.render.document import (
     Phrases,
     Section,
     fact_grid,
-    less_needed,
     tabulate,
 )
 from accprobe.render.subjects.instruction import PROVISOS
@@ -70,7 +69,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
     yield Heading(f"{status_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
         yield List(of_any, "!")
-    yield tabulate(less_needed(COLUMNS, shown, "status", "bits", "result"), shown)
+    yield tabulate(COLUMNS, shown)
     for row in shown:
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))
@@ -169,10 +168,10 @@ def _result(row: ProductRow) -> str:
 
 COLUMNS = (
     Column("callable", lambda row: row.title, least=22),
-    Column("status", lambda row: Phrase(row.status, row.status), least=10),
+    Column("status", lambda row: Phrase(row.status, row.status), detail_if_same=True, least=10),
     Column("accumulation order", _order, least=16),
-    Column("bits", _bits, whole=True),
-    Column("result", _result, least=8),
+    Column("bits", _bits, detail_if_same=True, whole=True),
+    Column("result", _result, detail_if_same=True, least=8),
 )
 
 

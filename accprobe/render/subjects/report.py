@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accprobe.build.lowerings import is_ordinary
 from accprobe.compare.pairs import role_of
@@ -24,7 +24,6 @@ from accprobe.render.document import (
     Phrase,
     Phrases,
     fact_grid,
-    less_needed,
     paragraphs,
     tabulate,
     text_of,
@@ -67,7 +66,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("result\nrounding", _finding("result_rounding"), whole=True),
     Column("products per\nfused sum", _finding("products_per_sum"), "context"),
     Column("C added in", _finding("addend"), "context", whole=True),
-    Column("status", lambda line: Phrase(line.row.status, line.row.status), whole=True),
+    Column("status", lambda line: Phrase(line.row.status, line.row.status), detail_if_same=True, whole=True),
     Column("alignment\nrounding", _finding("alignment_rounding"), "detail"),
 )
 
@@ -183,7 +182,9 @@ def _accumulates(row: Row) -> str:
 
 
 def _instructions(report: Report, shown: Sequence[TableLine], page: bool = False) -> Iterator[Element]:
-    grid = _table(shown, page)
+    caption = "The name of an instruction links to its evidence." if page else ""
+    links = "i" if page else ""
+    grid = tabulate(COLUMNS, shown, None, lambda line: line.row.instruction.family, links, caption=caption, filtered=page)
     if shown:
         yield grid
     if consequences := meanings(report):
@@ -196,13 +197,6 @@ def _instructions(report: Report, shown: Sequence[TableLine], page: bool = False
         else:
             why = f"{status}: {reason}: " if reason else f"{status}: "
             yield Paragraph((Phrase(why, status), *_pattern_spans(names)))
-
-
-def _table(shown: Sequence[TableLine], page: bool) -> Grid:
-    linked: dict[str, Any] = (
-        {"links": "i", "caption": "The name of an instruction links to its evidence.", "filtered": True} if page else {}
-    )
-    return tabulate(less_needed(COLUMNS, shown, "status"), shown, group=lambda line: line.row.instruction.family, **linked)
 
 
 def lines(rows: Sequence[Row], collapse: bool = True) -> list[TableLine]:
