@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ NOTHING = -4096
 # Exponents of nonzero products, also of f64, lie above it. Sums of exponents with NOTHING lie below it.
 ABSENT = 3 * NOTHING // 4
 
+P = ParamSpec("P")
+T = TypeVar("T", bound=np.generic)
+
 
 class Significands(NamedTuple):
     """Values, [n]: signed * 2^lowest, signed being an integer of 53 bits; 0 where they are not finite.
@@ -30,13 +34,32 @@ class Significands(NamedTuple):
     stand_in: Floats
 
 
+def tabulated(decode: Callable[Concatenate[Bits, Format, P], NDArray[T]]) -> Callable[Concatenate[Bits, Format, P], NDArray[T]]:
+    """Read what `decode` returns for formats of at most 16 bits from a table over all codes."""
+
+    @cache
+    def table(fmt: Format, *how: P.args, **named: P.kwargs) -> NDArray[T]:
+        return decode(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, *how, **named)
+
+    @wraps(decode)
+    def read(patterns: Bits, fmt: Format, /, *how: P.args, **named: P.kwargs) -> NDArray[T]:
+        if fmt.storage_bits > 16:
+            return decode(patterns, fmt, *how, **named)
+        return table(fmt, *how, **named).take(patterns.astype(np.intp), mode="clip")  # type: ignore[arg-type]  # all are hashable
+
+    return read
+
+
+@tabulated
 def values_of(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
     """Return the values; `subnormals` are kept or flushed."""
-    if fmt.storage_bits > 16:
-        return _plain_value(patterns, fmt, subnormals)
-    return _values(fmt, subnormals).take(patterns.astype(np.intp), mode="clip")
+    values = fmt.values(patterns)
+    if subnormals == "flushed":
+        values[np.abs(values) < 2.0**fmt.min_exponent] *= 0.0
+    return values
 
 
+@tabulated
 def exponents_of(
     patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool = False, counted: bool = False
 ) -> NDArray[np.int16]:
@@ -45,32 +68,7 @@ def exponents_of(
     Zeros and flushed subnormals have NOTHING. If counted, a zero has the exponent of the smallest normal number, and a flushed
     subnormal the exponent of its leading bit.
     """
-    if fmt.storage_bits > 16:
-        return _plain_exponent(patterns, fmt, subnormals, normalised, counted)
-    return _exponents(fmt, subnormals, normalised, counted).take(patterns.astype(np.intp), mode="clip")
-
-
-@cache
-def _values(fmt: Format, subnormals: Subnormals) -> Floats:
-    """Return the table over all codes of a format of at most 16 bits."""
-    return _plain_value(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals)
-
-
-@cache
-def _exponents(fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
-    """Return the table over all codes of a format of at most 16 bits."""
-    return _plain_exponent(np.arange(1 << fmt.storage_bits, dtype=fmt.dtype), fmt, subnormals, normalised, counted)
-
-
-def _plain_value(patterns: Bits, fmt: Format, subnormals: Subnormals) -> Floats:
-    values = fmt.values(patterns)
-    if subnormals == "flushed":
-        values[np.abs(values) < 2.0**fmt.min_exponent] *= 0.0
-    return values
-
-
-def _plain_exponent(patterns: Bits, fmt: Format, subnormals: Subnormals, normalised: bool, counted: bool) -> NDArray[np.int16]:
-    values = _plain_value(patterns, fmt, "kept" if counted else subnormals)
+    values = values_of(patterns, fmt, "kept" if counted else subnormals)
     exponents = leading(values)
     if not normalised:
         exponents = np.maximum(exponents, np.int16(fmt.min_exponent))

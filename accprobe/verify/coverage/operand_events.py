@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cache
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.decoding import leading
+from accprobe.evaluate.decoding import leading, tabulated
 from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.request import Request
@@ -45,17 +44,9 @@ def magnitudes(fmt: Format, patterns: Bits) -> Bits:
     return patterns & fmt.dtype.type((sign - 1) >> fmt.ignored_low_bits << fmt.ignored_low_bits)
 
 
-def classes_of(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
+@tabulated
+def classes_of(patterns: Bits, fmt: Format) -> NDArray[np.uint8]:
     """Return positions in the classes of operands or of scales."""
-    return _class_table(fmt)[patterns] if fmt.storage_bits <= 16 else _classified(fmt, patterns)
-
-
-@cache
-def _class_table(fmt: Format) -> NDArray[np.uint8]:
-    return _classified(fmt, np.arange(1 << fmt.storage_bits, dtype=fmt.dtype))
-
-
-def _classified(fmt: Format, patterns: Bits) -> NDArray[np.uint8]:
     first = np.array(_first_of_classes(fmt), np.uint64) << np.uint64(fmt.ignored_low_bits)
     return (np.searchsorted(first, magnitudes(fmt, patterns), side="right") - 1).astype(np.uint8)
 
@@ -98,7 +89,7 @@ def operand_families(inst: Instruction) -> dict[str, EventNames]:
 
 def operand_codes(inst: Instruction, request: Request) -> CodeArrays:
     patterns = ((inst.a, request.a.T), (inst.b, request.b.T), (inst.c, request.c[None]))
-    a, b, c = every = [classes_of(fmt, x) for fmt, x in patterns]
+    a, b, c = every = [classes_of(x, fmt) for fmt, x in patterns]
     kinds = len(OPERAND_CLASSES)
     yield "classes", np.ones(a.shape, bool), ((c.astype(np.int16) * kinds + a) * kinds + b)
     subnormal, infinite = ([(x == kind).any(axis=0) for x in every] for kind in (OPERAND_CLASSES.index("subnormal"), INFINITY))
@@ -123,7 +114,7 @@ def _codes_of_scales(
 ) -> CodeArrays:
     """Return classes of the two scales of a block, which count where that block alone has products that are not zero."""
     kinds, operands, (a, b, c) = len(SCALE_CLASSES), len(OPERAND_CLASSES), classes
-    scales = [classes_of(fmt, x.T) for x in (request.scales_a, request.scales_b) if x is not None]
+    scales = [classes_of(x.T, fmt) for x in (request.scales_a, request.scales_b) if x is not None]
     idle = ((a == 0) & (b < INFINITY) | (b == 0) & (a < INFINITY)).reshape(inst.k // size, size, -1).all(axis=1)
     quiet = idle & (scales[0] < kinds - 1) & (scales[1] < kinds - 1)
     for block, (x, y) in enumerate(zip(*scales, strict=True)):
