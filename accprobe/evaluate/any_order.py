@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from accprobe.evaluate.product import ScaleWords, SumWords, added, product, rounded_to, scaled_sums, without_subnormals
+from accprobe.evaluate.product import ScaleWords, SumWords, added, product, result_of, rounded_to, without_subnormals
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import Chain, Merged, Node, ProductModel, chains_of
 from accprobe.model.tree import FloatArithmetic
@@ -43,13 +43,12 @@ def given_by_some_order(
     Zeros of either sign are equal. stop: stop after the first block of elements with an unexplained one.
     """
     parts, fmt = _partial_sums(model, a, b, scales, evaluate)
-    words, factors = d.reshape(-1), _factors(model, scales, d.shape)
+    words, of_each = d.reshape(-1), _scales_of_elements(model, scales, d.shape)
     found: list[NDArray[np.bool_]] = []
     start, size = 0, FIRST_BLOCK
     while start < len(words) and not (stop and found and not found[-1].all()):
         here = slice(start, start + size)
-        of_block = _Block(model, fmt, _without_zeros(fmt, parts[:, here]), words[here], [x[here] for x in factors])
-        found.append(of_block.explained())
+        found.append(_explained(model, fmt, _without_zeros(fmt, parts[:, here]), words[here], _taken(of_each, here)))
         start, size = start + size, min(4 * size, MOST_TOGETHER)
     return np.concatenate(found)
 
@@ -64,7 +63,9 @@ def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
         alone = replace(model, tree=part, result=fmt, result_rounding="RNE", scales=inside)
         sums = evaluate(alone, a, b, _scales_of(model, part, scales) if inside else None)
         found.append((rounded_to(SumWords(sums, fmt), tree.kept) if tree.kept else sums).reshape(-1))
-    return np.stack(found), tree.kept or fmt
+    fmt, sums = tree.kept or fmt, np.stack(found)
+    flushed = isinstance(tree.arithmetic, FloatArithmetic) and tree.arithmetic.subnormal_results == "flushed"
+    return without_subnormals(SumWords(sums, fmt)).patterns if flushed else sums, fmt  # also of a part added to zeros alone
 
 
 def _format_of(model: ProductModel, part: Node) -> Format:
@@ -77,11 +78,15 @@ def _scales_of(model: ProductModel, part: Node, scales: ScaleWords | None) -> Sc
     return None if scales is None else ScaleWords(scales.a[:, blocks], scales.b[blocks])
 
 
-def _factors(model: ProductModel, scales: ScaleWords | None, shape: Sequence[int]) -> list[NDArray[np.float32]]:
-    """Return both scales of each element, if the total is scaled."""
-    if scales is None or model.scales is None or model.scales_by_block:
-        return []
-    return [np.broadcast_to(words, shape).reshape(-1) for words in scales]
+def _scales_of_elements(model: ProductModel, scales: ScaleWords | None, shape: Sequence[int]) -> ScaleWords | None:
+    """Return both scales of each element, flat, if the total is scaled."""
+    if scales is None or model.scales_by_block:
+        return None
+    return ScaleWords(*(np.broadcast_to(words, shape).reshape(-1) for words in scales))
+
+
+def _taken(scales: ScaleWords | None, which: slice | NDArray[np.bool_]) -> ScaleWords | None:
+    return scales and ScaleWords(scales.a[which], scales.b[which])
 
 
 def _without_zeros(fmt: Format, parts: Bits) -> Bits:
@@ -103,36 +108,23 @@ def _orders(parts: int) -> list[tuple[int, ...]]:
     return [every[0], every[-1], *(every[i] for i in drawn if 0 < i < len(every) - 1)]
 
 
-class _Block:
-    """Some elements: their parts' sums [parts, n], results and scales, each [n]."""
+def _explained(model: ProductModel, fmt: Format, parts: Bits, d: Bits, scales: ScaleWords | None) -> NDArray[np.bool_]:
+    """Return whether some order of the parts' sums [parts, n] gives each of the results d [n]."""
+    found, left = np.zeros(len(d), bool), np.arange(len(d))
+    for order in _orders(len(parts)):
+        there = _agree(model, [SumWords(parts[part], fmt) for part in order], d, scales)
+        if there.any():
+            found[left[there]] = True
+            left, parts, d, scales = left[~there], parts[:, ~there], d[~there], _taken(scales, ~there)
+        if not len(left):
+            break
+    return found
 
-    def __init__(self, model: ProductModel, fmt: Format, parts: Bits, d: Bits, factors: Sequence[NDArray[np.float32]]) -> None:
-        self._model, self._fmt, self._parts, self._d, self._factors = model, fmt, parts, d, list(factors)
-        assert isinstance(model.tree, Merged)
-        assert isinstance(model.tree.arithmetic, FloatArithmetic)
-        self._arithmetic = model.tree.arithmetic
-        if self._arithmetic.subnormal_results == "flushed":  # here, for a part that is added to zeros alone, too
-            self._parts = without_subnormals(SumWords(parts, fmt)).patterns
 
-    def explained(self) -> NDArray[np.bool_]:
-        found = np.zeros(len(self._d), bool)
-        left = np.arange(len(found))
-        for order in _orders(len(self._parts)):
-            there = self._agree(order)
-            if there.any():
-                found[left[there]] = True
-                left, self._parts, self._d = left[~there], self._parts[:, ~there], self._d[~there]
-                self._factors = [x[~there] for x in self._factors]
-            if not len(left):
-                break
-        return found
-
-    def _agree(self, order: Sequence[int]) -> NDArray[np.bool_]:
-        model, parts = self._model, (SumWords(self._parts[part], self._fmt) for part in order)
-        total = reduce(lambda x, y: added(x, y, self._arithmetic), parts)
-        if self._factors and model.scales is not None:
-            values, (of_a, of_b) = total.fmt.values(total.patterns).astype(np.float32), self._factors
-            total = SumWords(scaled_sums(values, of_a, of_b, model.scales).view(np.uint32), FORMATS["f32"])
-        expected = rounded_to(total, model.result, model.result_rounding)
-        zeros = (expected | self._d) << expected.dtype.type(1) == 0
-        return np.asarray((expected == self._d) | (zeros & model.result.is_float))
+def _agree(model: ProductModel, parts: Sequence[SumWords], d: Bits, scales: ScaleWords | None) -> NDArray[np.bool_]:
+    """Return where the parts, added in turn, give d; zeros of either sign are equal."""
+    assert isinstance(model.tree, Merged)
+    arithmetic = model.tree.arithmetic
+    expected = result_of(model, reduce(lambda x, y: added(x, y, arithmetic), parts), scales)
+    zeros = (expected | d) << expected.dtype.type(1) == 0
+    return np.asarray((expected == d) | (zeros & model.result.is_float))

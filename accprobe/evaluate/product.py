@@ -95,9 +95,9 @@ def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales
     for top in range(0, m, rows):
         for left in range(0, n, columns):
             y, x = slice(top, top + rows), slice(left, left + columns)
-            work = _Tile(model, step, a[..., y, :], b[..., x, :], _part(scales, y, x))
-            start = None if c is None else c[..., y, x]
-            d[..., y, x] = work.result(work.node(model.tree, start))
+            of_tile, start = _part(scales, y, x), None if c is None else c[..., y, x]
+            sums = _Tile(model, step, a[..., y, :], b[..., x, :], of_tile).node(model.tree, start)
+            d[..., y, x] = result_of(model, sums, of_tile)
     return d
 
 
@@ -109,7 +109,7 @@ def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
         return None
     starts = np.arange(values.size // model.k) * model.k
     words = additions.patterns(additions.sum_windows(values.reshape(-1), starts))
-    row = rounded_to(SumWords(words, additions.fmt), model.result, model.result_rounding)
+    row = result_of(model, SumWords(words, additions.fmt))
     return np.repeat(row.reshape(*b.shape[:-2], 1, b.shape[-2]), a.shape[-2], axis=-2)
 
 
@@ -129,7 +129,7 @@ class WindowSums:
 
     def __call__(self, starts: NDArray[np.int64]) -> Bits:
         sums = self._additions.patterns(self._additions.sum_windows(self._values, starts, self._gpu))
-        return rounded_to(SumWords(sums, self._additions.fmt), self._model.result, self._model.result_rounding)
+        return result_of(self._model, SumWords(sums, self._additions.fmt))
 
 
 def is_multiply_add(model: ProductModel) -> bool:
@@ -220,13 +220,13 @@ class _Tile:
                 sums = sum_as_f32(each if fused else each.astype(np.float32).astype(np.float64), sums)
         return np.where(np.isnan(sums), np.uint32(0x7FFFFFFF), sums.view(np.uint32))
 
-    def result(self, sums: SumWords) -> Bits:
-        """Return the last sum, scaled, in the format of D."""
-        scales = self._model.scales
-        if scales is not None and not scales.by_block and self._scales is not None:
-            values = sums.fmt.values(sums.patterns).astype(np.float32)
-            sums = SumWords(scaled_sums(values, self._scales.a, self._scales.b, scales).view(np.uint32), FORMATS["f32"])
-        return rounded_to(sums, self._model.result, self._model.result_rounding)
+
+def result_of(model: ProductModel, sums: SumWords, scales: ScaleWords | None = None) -> Bits:
+    """Return the last sums, scaled unless each block was, in the format of D."""
+    if scales is not None and model.scales is not None and not model.scales_by_block:
+        values = sums.fmt.values(sums.patterns).astype(np.float32)
+        sums = SumWords(scaled_sums(values, scales.a, scales.b, model.scales).view(np.uint32), FORMATS["f32"])
+    return rounded_to(sums, model.result, model.result_rounding)
 
 
 def merged(node: Merged, parts: Sequence[SumWords], order: Nested, start: Bits | None = None) -> SumWords:
