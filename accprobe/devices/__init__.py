@@ -33,42 +33,30 @@ def open_device(name: str, of_gpus: bool = False) -> Device:
     """
     if name in ("auto", "gpu"):
         name = _first_gpu(name, of_gpus)
-    if name == CPU:
-        return _processor(of_gpus)
     match name.split(":", 1):
+        case ["cpu"] if of_gpus:
+            raise DeviceError("this command needs a GPU, and cpu is none; `accprobe run --device cpu` measures the processor")
+        case ["cpu"]:
+            from accprobe.devices.cpu import CpuDevice
+
+            return CpuDevice()
+        case ["cuda", index] if index.isdecimal():
+            from accprobe.devices.cuda import CudaDevice
+
+            return CudaDevice(int(index))
         case ["cuda", index]:
-            return _cuda(index)
+            raise UnknownName(f"'cuda:{index}' is not a device; a GPU is named cuda:0, cuda:1, …")
         case ["sim", _]:
             from accprobe.devices.simulated import simulated_device
 
             return simulated_device(name)
+        case ["replay", ""]:
+            raise UnknownName("'replay:' names no recording; give replay:FILE")
         case ["replay", file]:
-            return _replay(file)
+            from accprobe.devices.recording import ReplayDevice
+
+            return ReplayDevice(Path(file))
     raise _unknown(name)
-
-
-def _cuda(index: str) -> Device:
-    from accprobe.devices.cuda import CudaDevice
-
-    if not index.isdecimal():
-        raise UnknownName(f"'cuda:{index}' is not a device; a GPU is named cuda:0, cuda:1, …")
-    return CudaDevice(int(index))
-
-
-def _replay(file: str) -> Device:
-    if not file:
-        raise UnknownName("'replay:' names no recording; give replay:FILE")
-    from accprobe.devices.recording import ReplayDevice
-
-    return ReplayDevice(Path(file))
-
-
-def _processor(of_gpus: bool) -> Device:
-    if of_gpus:
-        raise DeviceError("this command needs a GPU, and cpu is none; `accprobe run --device cpu` measures the processor")
-    from accprobe.devices.cpu import CpuDevice
-
-    return CpuDevice()
 
 
 def _unknown(name: str) -> UnknownName:
