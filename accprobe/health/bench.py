@@ -7,9 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accprobe.evaluate.evaluator import evaluate
 from accprobe.health.outcome import SmPlace
@@ -55,6 +56,19 @@ class Turn:
     vanished: int = 0
     loaded_seconds: float | None = None
     loaded_computed: int = 0
+
+    @property
+    def wrong(self) -> int:
+        return self.wrong_by_sm.total()
+
+    def add(self, dots: int, chain: int, loaded_seconds: float | None, done: NDArray[Any], wrong: NDArray[Any]) -> None:
+        """Add results of chains. loaded_seconds: None if not at full load. done, wrong: comparisons and mismatches by SM."""
+        self.dots, self.computed = self.dots + dots, self.computed + dots * chain
+        if loaded_seconds is not None:
+            self.loaded_seconds = (self.loaded_seconds or 0.0) + loaded_seconds
+            self.loaded_computed += dots * chain
+        self.sms = max(self.sms or 0, int((done > 0).sum()))
+        self.wrong_by_sm.update({str(sm): int(wrong[sm]) for sm in np.flatnonzero(wrong).tolist()})
 
 
 class UnitBench(Protocol):

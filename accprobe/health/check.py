@@ -9,7 +9,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
+from itertools import chain, cycle
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
@@ -144,13 +144,10 @@ def _checked(name: str, plan: CheckPlan, until: float) -> Iterator[GpuOutcome]:
     benches |= function_benches(device, plan.like, plan.seed)
     watch = Watch(nvml) if nvml else None
     try:
-        for unit, bench in benches.items():
-            so_far = _after(so_far, unit, bench, bench.prepare(), plan.again, watch)
-            so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-            yield so_far
-        for unit, seconds in _turns(plan, list(benches), until):
+        for unit, seconds in chain(((unit, None) for unit in benches), _turns(plan, list(benches), until)):
             bench = benches[unit]
-            so_far = _after(so_far, unit, bench, bench.turn(seconds), plan.again, watch)
+            turn = bench.prepare() if seconds is None else bench.turn(seconds)
+            so_far = _after(so_far, unit, bench, turn, plan.again, watch)
             so_far = so_far.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
             yield so_far
     finally:
@@ -207,7 +204,7 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
         of_that_sm = sum(word.place.sm == seen.place.sm and word.instruction == name for word in kept)
         if of_that_sm < KEPT_OF_AN_SM and len(kept) < MOST_KEPT:
             kept.append(_investigated(bench, seen, again, watch.latest if watch else Sensors()))
-    wrong = so_far.wrong + turn.wrong_by_sm.total()
+    wrong = so_far.wrong + turn.wrong
     return so_far.model_copy(
         update={
             "status": "differs" if wrong else so_far.status,
@@ -225,24 +222,17 @@ def _after(so_far: GpuOutcome, unit: str, bench: UnitBench, turn: Turn, again: i
     )
 
 
+SUMMED = ("dots", "computed", "wrong", "seconds", "loaded_seconds", "loaded_computed")
+
+
 def _with_turn(units: tuple[UnitOutcome, ...], unit: str, bench: UnitBench, turn: Turn) -> tuple[UnitOutcome, ...]:
-    now = UnitOutcome(
-        unit=unit,
-        instruction=bench.instruction,
-        chain=bench.chain,
-        dots=turn.dots,
-        computed=turn.computed,
-        wrong=turn.wrong_by_sm.total(),
-        seconds=turn.seconds,
-        loaded_seconds=turn.loaded_seconds,
-        loaded_computed=turn.loaded_computed,
-    )
-    before = {one.unit: one for one in units}
-    if unit in before:
-        summed = ("dots", "computed", "wrong", "seconds", "loaded_seconds", "loaded_computed")
-        sums = {key: getattr(before[unit], key) + getattr(now, key) for key in summed if getattr(now, key) is not None}
-        now = now.model_copy(update=sums)
-    return tuple((before | {unit: now}).values())
+    """Return the outcomes of units with a turn added to one of them."""
+    by_name = {one.unit: one for one in units}
+    sums = {name: getattr(turn, name) for name in SUMMED}
+    if before := by_name.get(unit):
+        sums = {name: None if value is None else getattr(before, name) + value for name, value in sums.items()}
+    by_name[unit] = UnitOutcome(unit=unit, instruction=bench.instruction, chain=bench.chain, **sums)
+    return tuple(by_name.values())
 
 
 def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -> HealthMismatch:

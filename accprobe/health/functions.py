@@ -7,7 +7,6 @@ unit, not memory, limits the rate.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -133,12 +132,7 @@ class FunctionBench:
         got = kernel.launch(words, expected, kernel.rounds, REPEATS)
         wanted = kernel.rounds * KERNEL_SECONDS / max(got.seconds, 1e-6)
         kernel.rounds = int(min(max(wanted, 1), kernel.rounds * MOST_GROWTH, MOST_ROUNDS))
-        results = int(got.done.sum())
-        turn.dots, turn.computed = turn.dots + results, turn.computed + results
-        turn.loaded_seconds = (turn.loaded_seconds or 0.0) + got.seconds
-        turn.loaded_computed += results
-        turn.sms = max(turn.sms or 0, int((got.done > 0).sum()))
-        turn.wrong_by_sm.update(Counter({str(sm): int(got.wrong[sm]) for sm in np.flatnonzero(got.wrong).tolist()}))
+        turn.add(int(got.done.sum()), 1, got.seconds, got.done, got.wrong)
         turn.seen += list(_seen(kernel, got, words, expected))
 
     def again(self, seen: SeenWord, times: int) -> int:

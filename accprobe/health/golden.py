@@ -196,13 +196,8 @@ class GoldenBench:
     def _count(self, turn: Turn, finished: _Set) -> None:
         done, wrong, records, milliseconds = self._read_outcome(finished)
         shape = finished.program.shape
-        dots = int(done.sum()) * shape.results
-        turn.dots, turn.computed = turn.dots + dots, turn.computed + dots * shape.chain
-        if finished.source.kind:
-            turn.loaded_seconds = (turn.loaded_seconds or 0.0) + milliseconds / 1e3
-            turn.loaded_computed += dots * shape.chain
-        turn.sms = max(turn.sms or 0, int((done > 0).sum()))
-        turn.wrong_by_sm.update({str(sm): int(wrong[sm]) for sm in np.flatnonzero(wrong).tolist()})
+        loaded_seconds = milliseconds / 1e3 if finished.source.kind else None
+        turn.add(int(done.sum()) * shape.results, shape.chain, loaded_seconds, done, wrong)
         turn.vanished += int((records[:, 3] == NOWHERE).sum())
         turn.seen += self._seen(finished, records)
 
