@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import log, sqrt
 from typing import Literal
 
 from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.error_report import BudgetRequest, ErrorRow, entries
+from accprobe.budget.errors import Errors
 from accprobe.isa.formats import FORMATS, Format
 from accprobe.report.words import percent
 
@@ -42,23 +42,12 @@ def weighed(error: float, rounding: float) -> Literal["less", "about", "more"]:
 
 
 @dataclass(frozen=True)
-class DataAdvice:
-    """One kind of operands. unpromoted, bias: of sums that are never promoted, before D is rounded; error: of the sums when
-    promoted as recommended.
-    """
-
-    data: str
-    unpromoted: float
-    bias: float
-    error: float
-
-
-@dataclass(frozen=True)
 class Advice:
     """The recommendation for one accumulation at one K, over all kinds of operands.
 
     out: result format; rounding: its `own_rounding`. promote_every: the longest interval with all errors clearly below
-    that, None if sums need no promotion; is_enough: whether there is one, otherwise promote_every is one fused sum.
+    that, None if sums need no promotion; is_enough: whether there is one, otherwise promote_every is one fused sum. kinds: by
+    kind of operands, the errors of sums that are never promoted, and of sums promoted as recommended.
     """
 
     accumulation: str
@@ -67,7 +56,7 @@ class Advice:
     rounding: float
     promote_every: int | None
     is_enough: bool
-    kinds: tuple[DataAdvice, ...]
+    kinds: Mapping[str, tuple[Errors, Errors]]
 
 
 def advice(
@@ -93,14 +82,11 @@ def advice(
     found = {(row.data, row.promote_every): row.errors for row in entries(accumulation, others, show)}
     errors = found | errors
 
-    def of_sums(data: str, every: int | None) -> float:
-        return errors[data, every].error_of_sums or 0.0
-
     kinds = [data for data in map(str, request.data) if errors[data, None].error_of_sums is not None]
     longest: list[int | None] = []
     for data in kinds:
-        if weighed(of_sums(data, None), rounding) == "more":
-            enough = bisect_right(intervals, rounding / MARGIN, key=partial(of_sums, data))
+        if weighed(_of_sums(errors[data, None]), rounding) == "more":
+            enough = bisect_right([_of_sums(errors[data, every]) for every in intervals], rounding / MARGIN)
             longest.append(intervals[enough - 1] if enough else None)
     if not kinds:
         return None
@@ -112,10 +98,7 @@ def advice(
         rounding=rounding,
         promote_every=every,
         is_enough=all(longest),
-        kinds=tuple(
-            DataAdvice(data, of_sums(data, None), errors[data, None].bias_of_sums or 0.0, of_sums(data, every))
-            for data in kinds
-        ),
+        kinds={data: (errors[data, None], errors[data, every]) for data in kinds},
     )
 
 
@@ -124,37 +107,38 @@ def sentences(found: Sequence[ErrorRow], advised: Iterable[Advice]) -> Iterator[
     several = len({entry.accumulation for entry in found}) > 1
     for each in advised:
         yield f"{each.accumulation}: {_recommendation(each)}" if several else _recommendation(each)
-        for kind in each.kinds:
-            yield _reason(each, kind)
+        for data in each.kinds:
+            yield _reason(each, data)
     yield from _operands(found, several)
 
 
 def _recommendation(advice: Advice) -> str:
     own = f"the {advice.out} rounding error ({percent(advice.rounding)})"
     if advice.promote_every is None:
-        about = any(weighed(kind.unpromoted, advice.rounding) == "about" for kind in advice.kinds)
+        about = any(weighed(_of_sums(unpromoted), advice.rounding) == "about" for unpromoted, _ in advice.kinds.values())
         return f"Promotion is not needed at K = {advice.k}: without it the error is {'about' if about else 'below'} {own}."
     if not advice.is_enough:
         return f"Promote after every fused sum at K = {advice.k}: even then the error is not below {own}."
     return f"Promote every {advice.promote_every} products at K = {advice.k}: the error is then below {own}."
 
 
-def _reason(advice: Advice, kind: DataAdvice) -> str:
-    if not kind.unpromoted:
-        return f"{kind.data} operands: sums are exact without promotion."
-    biased = abs(kind.bias) >= BIASED * kind.unpromoted
-    size = percent(abs(kind.bias) if biased else kind.unpromoted)
-    error = f"the result is {size} too {'low' if kind.bias < 0 else 'high'}" if biased else f"the random error is {size}"
+def _reason(advice: Advice, data: str) -> str:
+    error, promoted = map(_of_sums, advice.kinds[data])
+    if not error:
+        return f"{data} operands: sums are exact without promotion."
+    bias = advice.kinds[data][0].bias_of_sums or 0.0
+    is_biased = abs(bias) >= BIASED * error
+    size = percent(abs(bias) if is_biased else error)
+    how_large = f"the result is {size} too {'low' if bias < 0 else 'high'}" if is_biased else f"the random error is {size}"
     own = f"the {advice.out} rounding error"
-    match weighed(kind.unpromoted, advice.rounding):
-        case "less":
-            compared = f"below {own}"
-        case "about":
-            compared = f"about {own}"
-        case "more":
-            compared = f"{ratio(kind.unpromoted / advice.rounding)} times {own}"
-    promoted = f" With promotion every {advice.promote_every}: {percent(kind.error)}." if advice.promote_every else ""
-    return f"{kind.data} operands: before D is rounded, {error} without promotion, {compared}.{promoted}"
+    compared = {"less": "below", "about": "about", "more": f"{ratio(error / advice.rounding)} times"}
+    after = f" With promotion every {advice.promote_every}: {percent(promoted)}." if advice.promote_every else ""
+    weight = compared[weighed(error, advice.rounding)]
+    return f"{data} operands: before D is rounded, {how_large} without promotion, {weight} {own}.{after}"
+
+
+def _of_sums(errors: Errors) -> float:
+    return errors.error_of_sums or 0.0
 
 
 def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:

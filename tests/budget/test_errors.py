@@ -125,11 +125,11 @@ def recommended(request: BudgetRequest, k: int, of: Accumulation = QGMMA) -> Adv
 def test_the_recommended_interval_is_the_longest_whose_error_stays_below_the_rounding_of_d() -> None:
     """Same-sign sums lose about 2^-13 a step; the rounding error of bf16 is 0.17 %."""
     told = recommended(SMALL, 2048)
-    normal, positive = told.kinds
+    (normal, _), (positive, promoted) = told.kinds.values()
     assert (told.promote_every, told.is_enough, told.out) == (128, True, "bf16")
-    assert positive.error * MARGIN <= told.rounding < positive.unpromoted
-    assert normal.unpromoted * MARGIN <= told.rounding
-    assert positive.bias < 0
+    assert promoted.error_of_sums * MARGIN <= told.rounding < positive.error_of_sums
+    assert normal.error_of_sums * MARGIN <= told.rounding
+    assert positive.bias_of_sums < 0
     doubled = next(entries(QGMMA, replace(SMALL, ks=(2048,), intervals=(256,), data=("same-sign",))))
     assert doubled.errors.error_of_sums * MARGIN > told.rounding
 
@@ -146,7 +146,8 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     of = of_named("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")
     told = recommended(replace(SMALL, out=FORMATS["f16"], data=("cancelling",)), 512, of=of)
     assert (told.promote_every, told.is_enough) == (4, False)
-    assert told.rounding < told.kinds[0].error < told.kinds[0].unpromoted
+    unpromoted, promoted = told.kinds["cancelling"]
+    assert told.rounding < promoted.error_of_sums < unpromoted.error_of_sums
     assert next(sentences([], [told])).startswith("Promote after every fused sum at K = 512: even then the error is not below")
 
 
