@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import pytest
 from commands import assert_refused, invoke
 from fakes import SPARSE, fake_report, float_row
-from product_rows import dropped, product_data, product_model, product_report, step, suggested, two_regions
+from product_rows import dropped, product_data, product_model, product_report, product_row, step, suggested, two_regions
 
 from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
 from accprobe.compare.requirements import check_requirements, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.model.notation import product_json
 from accprobe.records.functions import FunctionRow
-from accprobe.records.products import ProductRow
 from accprobe.report.published import NOT_MEASURED, published
 from accprobe.report.report import Report
 
@@ -174,12 +172,8 @@ PROMOTED, SLICED = (
 UNKNOWN = product_data(regions=[], status="inferred", reason="no tree", verification=None)
 
 
-def row(data: Row) -> ProductRow:
-    return ProductRow.model_validate_json(json.dumps(data))
-
-
 def pair(a: Row, b: Row, *fields: str) -> Pair:
-    return paired(row(a), row(b), fields or COMPARED_FIELDS["product"])
+    return paired(product_row(a), product_row(b), fields or COMPARED_FIELDS["product"])
 
 
 @pytest.mark.parametrize(

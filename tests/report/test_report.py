@@ -14,11 +14,10 @@ import pytest
 from commands import invoke
 from fakes import fake_report, float_row, report_data, simulated_report, with_value
 from golden import REPORT_FILE, schema
-from product_rows import TAIL, dropped, product_data, product_model, product_report, suggested, two_regions
+from product_rows import TAIL, dropped, product_data, product_model, product_report, product_row, suggested, two_regions
 
 from accprobe.errors import ReportError
 from accprobe.model.product import Scales
-from accprobe.records.products import ProductRow
 from accprobe.report import recorded
 from accprobe.report.autosave import with_results
 from accprobe.report.columns import field_names, meaning_of
@@ -310,7 +309,7 @@ def test_products_of_another_run_replace_those_that_were_asked_the_same() -> Non
     ],
 )
 def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -> None:
-    row = ProductRow.model_validate_json(json.dumps(product_data(**changes)))
+    row = product_row(product_data(**changes))
     assert row.matches(globs) == meant
 
 
@@ -327,4 +326,4 @@ def test_globs_name_products(changes: dict[str, Any], globs: str, meant: bool) -
     ],
 )
 def test_plan_in_words(row: dict[str, Any], words: str) -> None:
-    assert plan_words(ProductRow.model_validate_json(json.dumps(row)).findings) == words
+    assert plan_words(product_row(row).findings) == words

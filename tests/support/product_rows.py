@@ -13,6 +13,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.notation import product_json
 from accprobe.model.product import Merged, Node, ProductModel, Scales, addition, in_chunks
 from accprobe.model.tree import Addend, DotModel, FloatArithmetic, FusedSum, Product
+from accprobe.records.products import ProductRow
 from accprobe.report.report import Report
 
 TAIL = "8 missing: k = 1016-1023"
@@ -137,3 +138,7 @@ REQUIRED = (
     "torch:mm bf16: effective_bits >= 13",
 )
 """Requirements on OF_A: passed, without a value, failed by one, failed in one region, suggested, without a match."""
+
+
+def product_row(data: dict[str, Any]) -> ProductRow:
+    return ProductRow.model_validate_json(json.dumps(data))
