@@ -121,23 +121,17 @@ def _nearest(rows_a: Sequence[Row], rows_b: Sequence[Row]) -> list[tuple[Row, Ro
     return pairs + [(nearest_shape(row.instruction, rows_a), row) for row in rows_b if row.name not in chosen]
 
 
-def _named(a: Report, b: Report, matched: Collection[AnyClaim]) -> Iterator[tuple[AnyClaim | None, AnyClaim | None]]:
-    """Yield the claims of both sides with the same key, and claims of one side that are not `matched` by role."""
-    of_a, of_b = ({claim.key: claim for claim in report.claims} for report in (a, b))
-    names = {claim.key for claim in matched}
-    for key in dict.fromkeys([*of_a, *of_b]):
-        if (key in of_a and key in of_b) or key not in names:
-            yield of_a.get(key), of_b.get(key)
-
-
 def _pairs(a: Report, b: Report, fields: Mapping[str, Sequence[str]]) -> Iterator[Pair]:
-    matched: list[AnyClaim] = []
+    """Yield the pairs by role; then claims with one key, and claims of one side that no role has matched."""
+    matched: set[tuple[str, ...]] = set()
     for rows_a, rows_b in _matched(a, b):
-        matched += (*rows_a, *rows_b)
+        matched.update(row.key for row in (*rows_a, *rows_b))
         for row_a, row_b in _nearest(rows_a, rows_b):
             yield from _pair(a, b, row_a, row_b, "role", fields)
-    for named_a, named_b in _named(a, b, matched):
-        yield from _pair(a, b, named_a, named_b, "name", fields)
+    of_a, of_b = ({claim.key: claim for claim in report.claims} for report in (a, b))
+    for key in dict.fromkeys([*of_a, *of_b]):
+        if (key in of_a and key in of_b) or key not in matched:
+            yield from _pair(a, b, of_a.get(key), of_b.get(key), "name", fields)
 
 
 def _pair(
@@ -162,7 +156,8 @@ def _environment(a: Report, b: Report) -> Iterator[Change]:
     if "simulated" in (a.device.kind, b.device.kind):
         return
     of_a, of_b = (
-        {"device": r.device.name, "architecture": r.device.architecture, "accprobe": _tool(r)}
+        {"device": r.device.name, "architecture": r.device.architecture}
+        | {"accprobe": " ".join(filter(None, (r.tool.version, r.tool.commit)))}
         | {key: str(value) for key, value in r.environment.items()}
         | {key.replace("_", " "): str(value) for key, value in r.device.facts.items()}
         for r in (a, b)
@@ -170,10 +165,6 @@ def _environment(a: Report, b: Report) -> Iterator[Change]:
     for what in dict.fromkeys([*of_a, *of_b]):
         if of_a.get(what) != of_b.get(what):
             yield Change(what, of_a.get(what, ""), of_b.get(what, ""))
-
-
-def _tool(report: Report) -> str:
-    return " ".join(filter(None, (report.tool.version, report.tool.commit)))
 
 
 # Short names of fields in a headline; other fields have their titles.
