@@ -7,10 +7,11 @@ consequences, which are only counted.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from accprobe.errors import AccprobeError
@@ -205,12 +206,8 @@ def _aligned(x: Sequence[tuple[object, ...]], y: Sequence[tuple[object, ...]]) -
 
 def _numbered(keys: Keys) -> Keys:
     """Return each key with the number of its occurrence."""
-    seen: Counter[tuple[object, ...]] = Counter()
-    found: Keys = []
-    for key in keys:
-        seen[key] += 1
-        found.append((*key, seen[key]))
-    return found
+    numbers: defaultdict[tuple[object, ...], Iterator[int]] = defaultdict(count)
+    return [(*key, next(numbers[key])) for key in keys]
 
 
 class _Run:
