@@ -86,7 +86,7 @@ def chains(function: Function) -> tuple[Chain, ...]:
     tensor = [i for i, line in enumerate(function.lines) if line.opcode in in_memory] if in_memory else []
     found = [_in_tensor_memory(function, values.flow, tensor)] if tensor else []
     if len(in_memory) < len(wanted):
-        found += _Analysis(values).chains()
+        found += _in_registers(values)
     return tuple(dict.fromkeys(found))
 
 
@@ -186,61 +186,49 @@ class _Sums:
         return Partial(least + 1, min(most + 1, UNBOUNDED), False, frozenset((index,)), frozenset((place,)))
 
 
-class _Analysis:
-    """The partial sums of one function along its control flow."""
+def _in_registers(values: RegisterValues) -> list[Chain]:
+    """Return chains of sums in registers, by their partial sums along the control flow."""
+    groups = _Groups()
+    added = {value: values.sources(value) for value in values.sums}
+    known_sums = _Sums(values, chain.from_iterable((values.accumulated.values(), *added.values())))
+    longest: dict[int, int] = {}
+    for index, value in values.accumulated.items():
+        before = known_sums.get(value)
+        groups.join(index, before.makers if before else ())
+        longest[index] = min((before.most if before else 0) + 1, UNBOUNDED)
+    promotions: dict[int, dict[PartialPlace, Partial]] = {}
+    for value, sources in added.items():
+        for source, partial in _promoted({source: known for source in sources if (known := known_sums.get(source))}):
+            for maker in partial.makers:
+                promotions.setdefault(groups.root(maker), {})[line_of(value), source] = partial
+    return [
+        _chain(values, members, max(longest[index] for index in members), promotions.get(groups.root(members[0]), {}))
+        for members in groups.sorted()
+    ]
 
-    def __init__(self, values: RegisterValues) -> None:
-        self._values = values
-        self._function, self._flow = values.function, values.flow
 
-    def chains(self) -> list[Chain]:
-        values, groups = self._values, _Groups()
-        added = {value: values.sources(value) for value in values.sums}
-        wanted = chain.from_iterable((values.accumulated.values(), *added.values()))
-        known_sums = _Sums(values, wanted)
-        longest: dict[int, int] = {}
-        for index, value in values.accumulated.items():
-            before = known_sums.get(value)
-            groups.join(index, before.makers if before else ())
-            longest[index] = min((before.most if before else 0) + 1, UNBOUNDED)
-        promotions: dict[int, dict[PartialPlace, Partial]] = {}
-        for value, sources in added.items():
-            for source, partial in _promoted({source: known for source in sources if (known := known_sums.get(source))}):
-                for maker in partial.makers:
-                    promotions.setdefault(groups.root(maker), {})[line_of(value), source] = partial
-        return [
-            self._chain(members, max(longest[index] for index in members), promotions.get(groups.root(members[0]), {}))
-            for members in groups.sorted()
-        ]
-
-    def _chain(self, members: list[int], longest: int, ended: dict[PartialPlace, Partial]) -> Chain:
-        function, flow = self._function, self._flow
-        among = frozenset(members)
-        counted = _counted(function, members)
-        sizes = {parse(opcode).k for opcode, _ in counted}
-        k = sizes.pop() if len(sizes) == 1 else 0
-        if not flow.complete:
-            return Chain(counted, "unknown", 1, UNBOUNDED, k, reason=_NO_FLOW)
-        inside = {at: value for at, value in ended.items() if self._same_loop(at[0], value.makers & among)}
-        events = inside or (ended if longest < UNBOUNDED else {})
-        if not events:
-            if longest == UNBOUNDED:
-                return Chain(counted, "never", 1, longest, k)
-            return Chain(counted, "whole", longest, longest, k)
-        least, most = min(v.least for v in events.values()), max(v.most for v in events.values())
-        by = ", ".join(dict.fromkeys(function.lines[at].stem for at, _ in events))
-        if most == UNBOUNDED:
-            return Chain(counted, "unknown", max(least, 1), most, k, by, self._why_unbounded(members))
+def _chain(values: RegisterValues, members: list[int], longest: int, ended: dict[PartialPlace, Partial]) -> Chain:
+    """Return the chain of these lines. longest: its instructions, at most; ended: where its sum is added to another."""
+    function, flow = values.function, values.flow
+    counted = _counted(function, members)
+    sizes = {parse(opcode).k for opcode, _ in counted}
+    k = sizes.pop() if len(sizes) == 1 else 0
+    if not flow.complete:
+        return Chain(counted, "unknown", 1, UNBOUNDED, k, reason=_NO_FLOW)
+    loops = {at: {flow.cycle_of(maker) for maker in partial.makers.intersection(members)} for at, partial in ended.items()}
+    inside = {at: partial for at, partial in ended.items() if 0 <= flow.cycle_of(at[0]) in loops[at]}
+    events = inside or (ended if longest < UNBOUNDED else {})
+    if not events:
+        return Chain(counted, "never", 1, longest, k) if longest == UNBOUNDED else Chain(counted, "whole", longest, longest, k)
+    least, most = min(v.least for v in events.values()), max(v.most for v in events.values())
+    by = ", ".join(dict.fromkeys(function.lines[at].stem for at, _ in events))
+    if most < UNBOUNDED:
         return Chain(counted, "promoted", least, most, k, by)
-
-    def _same_loop(self, index: int, makers: Iterable[int]) -> bool:
-        loop = self._flow.cycle_of(index)
-        return loop >= 0 and any(self._flow.cycle_of(i) == loop for i in makers)
-
-    def _why_unbounded(self, members: Iterable[int]) -> str:
-        if self._values.undecided.intersection(members):
-            return "a predicate decides at run time whether a sum begins anew"
-        return "how often a loop without promotion runs is decided at run time"
+    if values.undecided.intersection(members):
+        reason = "a predicate decides at run time whether a sum begins anew"
+    else:
+        reason = "how often a loop without promotion runs is decided at run time"
+    return Chain(counted, "unknown", max(least, 1), most, k, by, reason)
 
 
 class _Groups:
