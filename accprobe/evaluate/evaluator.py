@@ -31,7 +31,7 @@ def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
     inst, request = inst.stored, stored_products(inst, request)
     _check_model(model, inst)
     if request.a.size <= CACHED_PRODUCTS:
-        return _last.evaluation(inst, request).of(model)
+        return _last_evaluation(inst, request).of(model)
     return with_numpy(model, inst, request)
 
 
@@ -48,22 +48,18 @@ def with_numpy(model: DotModel, inst: Instruction, request: Request) -> Bits:
 def evaluation_of(inst: Instruction, request: Request) -> Evaluation:
     """Return the decoded dot products, on which many models are evaluated."""
     request.check(inst)
-    return _last.evaluation(inst.stored, stored_products(inst, request))
+    return _last_evaluation(inst.stored, stored_products(inst, request))
 
 
-class _LastEvaluation(threading.local):
-    """Cache of the last evaluation, one per thread."""
-
-    def __init__(self) -> None:
-        self._evaluation: Evaluation | None = None
-
-    def evaluation(self, inst: Instruction, request: Request) -> Evaluation:
-        if self._evaluation is None or not self._evaluation.is_of(inst, request):
-            self._evaluation = Evaluation(inst, request)
-        return self._evaluation
+_last = threading.local()
 
 
-_last = _LastEvaluation()
+def _last_evaluation(inst: Instruction, request: Request) -> Evaluation:
+    """Return the last evaluation of this thread if it is of the same dot products, otherwise a new one."""
+    last: Evaluation | None = getattr(_last, "evaluation", None)
+    if last is None or not last.is_of(inst, request):
+        last = _last.evaluation = Evaluation(inst, request)
+    return last
 
 
 def _check_model(model: DotModel, inst: Instruction) -> None:

@@ -91,9 +91,9 @@ def fit_miscounts(result: Floats, a: Floats, b: Floats) -> Miscounts:
         return nothing
     wrong, a, b = _centred(wrong, a, b)
     before = _square(wrong)
-    found = _Runs(wrong, a, b).counted() if before else nothing
+    found = _Runs(wrong, a, b).fitted(paired=False) if before else nothing
     if found.explained < ENOUGH and before and k <= LONGEST_PAIRED:
-        found = max(found, _Runs(wrong, a, b).paired(), key=lambda each: each.explained)
+        found = max(found, _Runs(wrong, a, b).fitted(paired=True), key=lambda each: each.explained)
     return found
 
 
@@ -117,24 +117,16 @@ class _Runs:
         self._k = np.arange(a.shape[1])
         self._counts, self._partner = np.zeros(len(self._k), np.int64), self._k.copy()
 
-    def counted(self) -> Miscounts:
+    def fitted(self, paired: bool) -> Miscounts:
+        """Take the best runs in turn. paired: of mispaired k, too; otherwise least squares come first if possible."""
         k = len(self._k)
-        if k <= MOST_WEIGHTS and self._left.size >= ELEMENTS_A_WEIGHT * k:
+        if not paired and k <= MOST_WEIGHTS and self._left.size >= ELEMENTS_A_WEIGHT * k:
             self._counts = self._least_squares()
             self._left = self._left - (self._a * self._counts) @ self._b.T
-        for _ in range(MOST_RUNS):
-            if not self._take(self._counting()):
+        for _ in range(MOST_PAIRED_RUNS if paired else MOST_RUNS):
+            gains = self._counting()
+            if not self._take(np.concatenate([gains, self._pairing()], axis=1) if paired else gains):
                 break
-        return self._found()
-
-    def paired(self) -> Miscounts:
-        """Detect mispaired k too."""
-        for _ in range(MOST_PAIRED_RUNS):
-            if not self._take(np.concatenate([self._counting(), self._pairing()], axis=1)):
-                break
-        return self._found()
-
-    def _found(self) -> Miscounts:
         return Miscounts(self._counts, self._partner, 1 - _square(self._left) / self._before)
 
     def _least_squares(self) -> Integers:
