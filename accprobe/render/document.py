@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from accprobe.records.claims import Status
 
 Tone = Literal["", "strong", "quiet", "good", "bad", "warning", "narrow", "converted", "replayed"] | Status
 """narrow: fewer bits than the result has; converted: another unit did the work; replayed: from a recording."""
+
+_Key = TypeVar("_Key")
+_Member = TypeVar("_Member")
 
 GLUE = "\ue000"
 """A space at which no line is broken."""
@@ -173,6 +176,14 @@ def tabulate(
     groups = [group(record) for record in every] if group else []
     ends = frozenset(i for i, (one, below) in enumerate(pairwise(groups)) if one != below)
     return Grid(tuple(shown), tuple(tuple(row[i] for i in kept) for row in rows), ends, **more)
+
+
+def grouped(members: Iterable[tuple[_Key, _Member]]) -> dict[_Key, list[_Member]]:
+    """Return the members of each key, in the order in which the keys first appear."""
+    groups: dict[_Key, list[_Member]] = {}
+    for key, member in members:
+        groups.setdefault(key, []).append(member)
+    return groups
 
 
 def paragraphs(texts: Iterable[Said], tone: Tone = "") -> Iterator[Paragraph]:

@@ -21,6 +21,7 @@ from accprobe.render.document import (
     Phrase,
     Phrases,
     Tone,
+    grouped,
     paragraphs,
     table,
     tabulate,
@@ -162,11 +163,8 @@ def _families(pair: Pair) -> tuple[str, ...]:
 
 def meanings(diff: Diff) -> list[str]:
     """Return the consequences of the changes, with the operands where a field has several."""
-    sentences: dict[tuple[str, str], list[InstructionRole]] = {}
-    for pair in diff.pairs:
-        for difference in pair.changes:
-            if difference.means:
-                sentences.setdefault((difference.field, difference.means), []).append(pair.role)
+    changes = ((pair, each) for pair in diff.pairs for each in pair.changes if each.means)
+    sentences = grouped(((each.field, each.means), pair.role) for pair, each in changes)
     several = Counter(field for field, _ in sentences)
     return [
         f"{title(field)}{f' of {_operands(roles)}' if several[field] > 1 else ''}: {sentence}"

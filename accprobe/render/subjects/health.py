@@ -8,7 +8,7 @@ from accprobe.health.outcome import GpuOutcome, HealthMismatch, HealthOutcome, S
 from accprobe.health.plan import FUNCTION_UNITS
 from accprobe.isa.instructions import in_a_row, parse
 from accprobe.operands.exchange import Counterexample
-from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, Tone, paragraphs, tabulate
+from accprobe.render.document import Column, Element, Heading, List, Paragraph, Phrase, Tone, grouped, paragraphs, tabulate
 from accprobe.render.subjects.instruction import mismatch
 
 
@@ -30,10 +30,7 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
 
 def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
     yield from (Phrase(remark, "warning") for remark in remarks(gpu) if not remark.startswith("SIMULATED"))  # said above
-    alike: dict[object, list[HealthMismatch]] = {}
-    for word in gpu.mismatches:
-        alike.setdefault((word.place.sm, word.bits), []).append(word)
-    for word, *more in alike.values():
+    for word, *more in grouped(((word.place.sm, word.bits), word) for word in gpu.mismatches).values():
         first, *others = word_lines(word)
         if more:
             others.append(f"and {len(more):,} more of the same SM and bits; --format json has each")

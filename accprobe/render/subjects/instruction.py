@@ -33,6 +33,7 @@ from accprobe.render.document import (
     Phrases,
     Section,
     Tone,
+    grouped,
     table,
     tabulate,
     unglued,
@@ -344,9 +345,7 @@ def _verification(row: Row) -> Iterator[str]:
 
 def _evidence(row: Row) -> Iterator[Element]:
     """Yield the exchanges that decided some features, by these features."""
-    features: dict[tuple[Exchange, ...], list[str]] = {}
-    for feature, exchanges in row.evidence.items():
-        features.setdefault(exchanges, []).append(feature)
+    features = grouped((exchanges, feature) for feature, exchanges in row.evidence.items())
     headings = []
     for names in features.values():
         why = [FEATURES[name].evidence for name in names if name in FEATURES and FEATURES[name].evidence]

@@ -24,6 +24,7 @@ from accprobe.render.document import (
     Phrase,
     Phrases,
     fact_grid,
+    grouped,
     paragraphs,
     tabulate,
     text_of,
@@ -245,11 +246,7 @@ def legend(grid: Grid) -> Iterator[Paragraph]:
 
 def _matches(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the results of others that published models explain."""
-    alike: dict[str, list[str]] = {}
-    for row in rows:
-        if row.explains:
-            alike.setdefault(explained_text(row.explains), []).append(row.name)
-    for words, names in alike.items():
+    for words, names in grouped((explained_text(row.explains), row.name) for row in rows if row.explains).items():
         yield f"Each published model matches {words}, 0 mismatches: {', '.join(brace_patterns(names))}."
 
 
@@ -261,10 +258,7 @@ def _pattern_spans(names: Iterable[str]) -> list[Phrase]:
 
 def reasons(rows: Iterable[Row]) -> list[tuple[Status, str, list[str]]]:
     """Return why rows are not confirmed, by status and reason; without a reason that the banner gives for all of them."""
-    why: dict[tuple[Status, str], list[str]] = {}
-    for row in rows:
-        if not row.holds and row.reason != NOT_MEASURED:
-            why.setdefault((row.status, row.reason), []).append(row.name)
+    why = grouped(((row.status, row.reason), row.name) for row in rows if not row.holds and row.reason != NOT_MEASURED)
     return sorted(((*key, names) for key, names in why.items()), key=lambda each: each[0] == "skipped")
 
 

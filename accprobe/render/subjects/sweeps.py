@@ -8,7 +8,7 @@ from itertools import groupby
 from accprobe.isa import opcodes
 from accprobe.isa.formats import FORMATS
 from accprobe.records.sweeps import OperandSet, SweepRecord
-from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, tabulate
+from accprobe.render.document import Column, Element, Heading, Paragraph, Phrase, Section, grouped, tabulate
 from accprobe.report.words import percent, register
 
 NOTES = (
@@ -106,12 +106,8 @@ def sweep_headline(records: Iterable[SweepRecord]) -> str:
     """Return "Bits kept by partial sums of a Triton GEMM: e4m3, e5m2: QGMMA 13 (e8m13), HMMA 23 (f32); …"."""
     swept = [each for each in records if each.measured]
     several = len({_size(each) for each in swept}) > 1
-    types: dict[str, list[SweepRecord]] = {}
-    for each in swept:
-        types.setdefault(f"{each.dtype}, {_size(each)}" if several else each.dtype, []).append(each)
-    alike: dict[str, list[str]] = {}
-    for name, of_type in types.items():
-        alike.setdefault(_kept(of_type), []).append(name)
+    types = grouped((f"{each.dtype}, {_size(each)}" if several else each.dtype, each) for each in swept)
+    alike = grouped((_kept(of_type), name) for name, of_type in types.items())
     found = "; ".join(f"{', '.join(names)}: {kept}" for kept, names in alike.items())
     return f"Bits kept by partial sums of a Triton GEMM: {found or 'nothing was measured'}"
 
@@ -138,9 +134,7 @@ def _size(record: SweepRecord) -> str:
 
 def sweep_tables(records: Sequence[SweepRecord]) -> Iterator[Element]:
     """Yield a table for each problem; records that differ only in their operands share a line."""
-    found: dict[tuple[object, ...], list[SweepRecord]] = {}
-    for each in records:
-        found.setdefault(each.model_copy(update={"operands": "normal"}).key, []).append(each)
+    found = grouped((each.model_copy(update={"operands": "normal"}).key, each) for each in records)
     for problem, lines in groupby(map(tuple, found.values()), _problem):
         yield Heading(problem, 2)
         yield tabulate(COLUMNS, lines, group=lambda line: line[0].dtype)
