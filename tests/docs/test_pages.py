@@ -159,16 +159,12 @@ def test_gate_of_a_ci_job_works(tmp_path: Path) -> None:
     assert invoke("check", "h200", "--file", str(tmp_path / "require.txt")).exit_code == 0
 
 
-pytest.importorskip("torch")
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
-
 WALK = re.compile(r"```py\n(# model\.py\n.*?)```\n\n```sh\naccprobe (.*?)\n```\n\n```\n(.*?)```\n", re.DOTALL)
 
 
 def test_the_walk_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = WALK.search(PAGE.read_text(encoding="utf-8"))
+    pytest.importorskip("torch")
+    found = WALK.search(text(ROOT / "docs" / "questions.md"))
     program, command, output = found.groups()
     (tmp_path / "model.py").write_text(program)
     monkeypatch.chdir(tmp_path)
