@@ -17,7 +17,7 @@ ABILITIES = {
     "read binaries": ("nvdisasm", "cuobjdump"),
     "measure this processor": ("processor",),
     "measure a GPU": ("driver", "GPU", "cupy", "cuda.core", "nvrtc"),
-    "sweep block-K": ("driver", "GPU", "triton", "torch"),
+    "sweep block-K on a GPU": ("driver", "GPU", "triton", "torch"),
 }
 """The tools that each ability needs."""
 

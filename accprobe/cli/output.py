@@ -102,7 +102,10 @@ def output_options(
     file_help: str = "Output file, in the format of its ending; without an ending, of --format or JSON. The previous file is"
     " kept as FILE~",
 ) -> Callable[[Command], Command]:
-    """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`. `-o -` prints JSON."""
+    """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`.
+
+    `-o -` prints in the format of --format, or JSON.
+    """
     file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")
 
     def decorated(command: Command) -> Command:

@@ -80,11 +80,12 @@ def reduce_command(
     --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row, for which the
     default is at most 2^25/K, on a GPU 2^27/K. In f32 on a GPU it is that of other reductions.
 
-    --sweep shows which numbers of rows give the first row the same bits, and measures a plan for each group.
+    In the output, k is the place of an element in its sum, and column n of row 0 is the result of row n of x. --sweep groups
+    numbers of rows by the bits of the rows that they share, and measures a plan for each group.
 
     With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. In
-    the output, k is the contributing rank, a row the rank that returns the result, a column an element. --backend nccl has run
-    with two GPUs, never with more.
+    the output, k is then the contributing rank, a row the rank that returns the result, a column an element. --backend nccl has
+    run with two GPUs, never with more.
 
     Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for a GPU.
 

@@ -279,7 +279,7 @@ def _counts(f: Multiply, probed: RecordedCallable, how: How) -> Ints:
 
 
 def _probed(f: Multiply, probed: RecordedCallable, how: How, experiment: Callable[[], _Found]) -> _Found:
-    """Run an experiment. A function that is not a product of two matrices fails the assertion; an exception of f passes."""
+    """Run an experiment. f fails the assertion if it is not a product of two matrices; its exceptions are raised again."""
     __tracebackhide__ = True
     try:
         contract.refuse_non_products(probed)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "deferred", "only one"]
 """unmapped: the parts of an operation cannot be compared. only one: the other run does not have it. deferred: its results are
-compared only where they are read, because it is in a block that differs, or returns a constant or a partial sum.
+compared only where they are read: it is in a block that differs, or returns a constant, or the partial sum of a rank.
 """
 
 Kind = Literal[
@@ -228,7 +228,7 @@ class _Run:
                 self.known |= value.hashes
 
     def differs(self, number: int) -> bool:
-        """Return whether an operation is known to have other results than in the other run."""
+        """Return whether an operation has other results than in the other run, or may have: they cannot be compared."""
         state = self.states.get(number)
         return state in ("origin", "consequence") or (state == "unmapped" and number not in self.mixing)
 

@@ -87,7 +87,7 @@ def count_operations(found: TraceComparison) -> str:
 
 _UNCOMPARED: dict[OperationState, str] = {
     "only one": "in one run only",
-    "deferred": "in a block that differs",
+    "deferred": "compared where read",
     "unmapped": "not comparable",
 }
 

@@ -61,7 +61,7 @@ def test_doctor_names_what_is_missing_and_how_to_install_it(monkeypatch: pytest.
     lacking = (
         "read binaries: no cuobjdump",
         "measure this processor: no processor",
-        "measure a GPU or sweep block-K: no NVIDIA driver",
+        "measure a GPU or sweep block-K on a GPU: no NVIDIA driver",
     )
     assert first == f"can read reports; {'; '.join(f'cannot {each}' for each in lacking)}"
     assert [line.split()[:3] for line in table] == [
