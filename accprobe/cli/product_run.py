@@ -102,8 +102,8 @@ class Measurement:
 @dataclass
 class ProductRun:
     """The rows so far. first: the first product; its formats are the defaults of the others. sentences: they compare rows.
-    not_read: why kernels are unknown. measured: the current product. first_results: of the calls that opened each
-    callable, by its name, options and operands; all must be equal.
+    not_read: why kernels are unknown. measured: the current product. first_results: of the calls that opened each callable,
+    by its name, options and `Spec` (shape and formats); all results of one key must be equal.
     """
 
     elements: int | None
@@ -296,7 +296,7 @@ class _ActivationSubject:
 
 
 def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> None:
-    """Add to the finding `epilogue` how the activation is computed, on all words of 16 bits or a sample of 32."""
+    """Add to the finding `epilogue` how the activation is computed, on all words of 16 bits or a sample of words of 32 bits."""
     if epilogue is None or epilogue.activation is None or outcome.epilogue is None:
         return
     from accprobe.function.candidates import sample_words

@@ -13,15 +13,14 @@ from accprobe.cli.product_run import ProductRun, ProductSetting
 from accprobe.cli.reports import report_options
 from accprobe.errors import AccprobeError
 
+_SHAPE_HELP = "Rows, and elements per row. Repeatable.  [default: 64x1024; with --ranks: 1024]"
 _DIM_HELP = "Reduced dimension: last (x is [ROWS, K]), first (x is [K, ROWS]) or all (x is [K]; ROWS is 1).  [default: last]"
 _SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
 
 
 @click.command("reduce")
 @click.argument("callable_", metavar="CALLABLE")
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="ROWSxK", help="Rows, and elements per row. Repeatable.  [default: 64x1024]"
-)
+@click.option("--shape", "shapes", multiple=True, metavar="ROWSxK", help=_SHAPE_HELP)
 @click.option("--dim", type=click.Choice(("last", "first", "all")), help=_DIM_HELP)
 @click.option("--dtype", metavar="FORMAT", default="f32", show_default=True, help="Format of the elements.")
 @click.option("--out", metavar="FORMAT", help="Format of the result.  [default: what CALLABLE returns]")
@@ -76,9 +75,10 @@ def reduce_command(
     sums. A row is confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
-    accprobe then finds the order of its sum and the steps around it. For softmax, rms_norm and layer_norm in 16 bits,
-    --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have one result per row, for which the
-    default is at most 2^25/K, on a GPU 2^27/K. In f32 on a GPU it is that of other reductions.
+    accprobe then finds the order of its sum and the steps around it: on a GPU for all of them, on a CPU only for rms_norm
+    and norm. For softmax, rms_norm and layer_norm in 16 bits, --elements is 2^25 by default. norm, logsumexp,
+    cross_entropy, var and std have one result per row, for which the default is at most 2^25/K, on a GPU 2^27/K. In f32
+    on a GPU it is that of other reductions.
 
     In the output, k is the place of an element in its sum, and column n of row 0 is the result of row n of x. --sweep groups
     numbers of rows by the bits of the rows that they share, and measures a plan for each group.

@@ -1,4 +1,4 @@
-"""A survey of a whole device: every instruction inferred, falsified and verified."""
+"""A survey of a whole device: each instruction is inferred, tested against alternatives and verified."""
 
 from accprobe.survey.run import survey
 

@@ -1,4 +1,4 @@
-"""The row of one instruction: infer its model, falsify the alternatives, and verify it against every result.
+"""The row of one instruction: infer its model, test it against alternatives, and verify it on every result.
 
 The status and its reason name what was tested; findings claim no more than that.
 """
@@ -116,7 +116,7 @@ def _known(findings: dict[str, Finding]) -> dict[str, Any]:
 
 
 def measured(log: QueryLog, dots: int, seed: int) -> tuple[Characterisation, Falsification, Verification | None]:
-    """Infer, falsify and verify; once more if only the verification contradicts the model."""
+    """Infer, test against alternatives and verify; once more if only the verification contradicts the model."""
     known: list[Exchange] = []
     for again in range(2):
         result, falsification = settle(log, seed, known)
@@ -131,7 +131,7 @@ def measured(log: QueryLog, dots: int, seed: int) -> tuple[Characterisation, Fal
 
 
 def settle(log: QueryLog, seed: int = 0, counterexamples: Sequence[Exchange] = ()) -> tuple[Characterisation, Falsification]:
-    """Infer an instruction and falsify the alternatives of its model.
+    """Infer an instruction and test its model against alternatives.
 
     counterexamples: dot products that the model has to explain too. If any result contradicts the model, the inference is
     repeated with that result. It is not repeated on an unstable device, after the budget of the search is spent, or if it

@@ -1,4 +1,4 @@
-"""A survey: the report of a device, each instruction inferred, falsified and verified."""
+"""A survey: the report of a device, each instruction is inferred, tested against alternatives and verified."""
 
 from __future__ import annotations
 
