@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from accprobe.callables.adapter import CallableAdapter, Multiply, one_sentence
 from accprobe.callables.arrays import ARRAYS, ArrayLibrary, open_arrays
-from accprobe.callables.builtin import BUILTIN, Builtin, own_result
+from accprobe.callables.builtin import BUILTIN, NEEDS, Builtin, own_result
 from accprobe.callables.epilogues import Epilogue
 from accprobe.callables.options import FLAGS, Options, OptionValue, under_flags, with_defaults
 from accprobe.callables.spec import Spec, usual_result
@@ -101,8 +101,11 @@ def find_callable(name: str, known: Collection[str] = BUILTIN) -> Builtin | User
     for part in right.split("."):
         if not hasattr(function, part):
             names = [each.partition(":")[2] for each in known if each.startswith(f"{left}:")] or public_functions(module)
-            near = did_you_mean(right, names, f"{left}:") if len(names) > MOST_KNOWN else nearest(right, names, f"{left}:")
-            near = (near or f"for your own function, give FILE.py:{right}") if names else "it has no function"
+            hint = (
+                f"for your own function, give FILE.py:{right}" if len(names) > MOST_KNOWN and not left.endswith(".py") else ""
+            )
+            near = did_you_mean(right, names, f"{left}:") or hint or nearest(right, names, f"{left}:")
+            near = near if names else "it has no function"
             raise UnknownName(f"{left} has no '{right}'; {near}")
         function = getattr(function, part)
     if not callable(function):
@@ -196,6 +199,9 @@ def _module(package: str, name: str, known: Collection[str]) -> Any:
         except ModuleNotFoundError as e:
             if e.name is None or not f"{package}.".startswith(f"{e.name}."):
                 raise
+            if package.partition(".")[0] in NEEDS:
+                needed, command = NEEDS[package.partition(".")[0]]
+                raise ToolMissing(f"{name} is not available: {needed} is not installed: {command}") from None
             raise UnknownName(f"there is no package '{package}' for '{name}'; {_advice(name, known)}") from None
 
 

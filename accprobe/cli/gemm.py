@@ -126,9 +126,11 @@ def measure_each(
             for setting in settings:
                 for row in run.sweep_rows(setting, ms, show) if ms else [run.measure(setting, show)]:
                     on_report(run.add(row))
-        except (KeyboardInterrupt, DeviceError) as e:
+        except (KeyboardInterrupt, DeviceError, MemoryError) as e:
             if report := run.keep_measured(str(e) or "interrupted"):
                 on_report(report)
+            if isinstance(e, MemoryError):
+                raise DeviceError(f"not enough memory: give a smaller --shape or fewer --elements ({e})") from None
             raise
 
     try:

@@ -104,7 +104,7 @@ def output_options(
 ) -> Callable[[Command], Command]:
     """Add --format and -o. The command gets both, and --time-limit if it has it, as one argument `to`.
 
-    `-o -` prints in the format of --format, or JSON.
+    With a file, --format is of the file alone. `-o -` prints in the format of --format, or JSON.
     """
     file_option = click.option("-o", "--output", type=FILE, metavar="FILE", help=f"{file_help}; `-` is standard output.")
 
@@ -115,6 +115,7 @@ def output_options(
                 output, form = None, "json" if form == "terminal" else form
             in_file = _form_of_file(output, form, forms) if output else ""
             if output:
+                form = "terminal"
                 check_writable(output)
                 check_no_input(output, options.values())
             command(to=Output(form, output, in_file, time_limit), **options)
@@ -178,7 +179,8 @@ class Output:
 def _form_of_file(file: Path, form: str, forms: Sequence[str]) -> str:
     """Return the format of a file by the ending of its name, else the chosen `form`, else JSON.
 
-    Raises UsageError for an ending of another format, and for an unknown one without a chosen format.
+    Raises UsageError for an ending of another format than the command's or the chosen one, and for an unknown one without a
+    chosen format.
     """
     endings = {ENDINGS[form]: form for form in forms}
     ending = file.suffix.lower()
@@ -188,7 +190,10 @@ def _form_of_file(file: Path, form: str, forms: Sequence[str]) -> str:
         *others, last = sorted(endings, key=".json".__eq__)
         known = f"{', '.join(others)}{' or ' * bool(others)}{last}"
         raise click.UsageError(f"-o cannot write {file.suffix}: let the name end in {known}, or redirect: > {file.name}")
-    return endings.get(ending, "json")
+    in_file = endings.get(ending, "json")
+    if form not in ("terminal", in_file):
+        raise click.UsageError(f"--format {form} and -o {file.name} name two formats: leave out --format")
+    return in_file
 
 
 def check_writable(path: Path) -> None:

@@ -18,8 +18,8 @@ LOCK_SECONDS = 30.0
 class Autosave:
     """Save a growing report at most four times a second, and at most a twentieth of the time.
 
-    Rows of other processes stay (`with_results`); the file as it was found is kept as FILE~. on_replaced: called with a
-    sentence where the report replaces all rows of the file.
+    Rows of other processes stay (`with_results`); the file as it was found is kept as FILE~. A report without results
+    replaces no other. on_replaced: called with a sentence where the report replaces all rows of the file.
     """
 
     def __init__(self, path: Path, on_replaced: Callable[[str], None] = lambda _: None) -> None:
@@ -52,6 +52,8 @@ class Autosave:
         with atomic.locked(target.with_name(f".{target.name}.lock"), LOCK_SECONDS):
             found = self._found()
             whole = with_results(found, report) if found else None
+            if found and not _has_results(report):
+                return
             if (self._is_first or whole is None) and target.is_file() and target.stat().st_size:
                 atomic.keep_previous(self._path)
             (whole or report).save(target)
@@ -87,6 +89,10 @@ def with_results(kept: Report, new: Report) -> Report | None:
     whole = head.with_claims(ordered, sweeps=tuple(sweeps.values()))
     selected = max(kept.run.selected, new.run.selected, len(whole.instructions))
     return whole.model_copy(update={"run": head.run.model_copy(update={"selected": selected})})
+
+
+def _has_results(report: Report) -> bool:
+    return bool(report.sweeps) or any(claim.status != "skipped" for claim in report.claims)
 
 
 def _conditions(report: Report) -> object:

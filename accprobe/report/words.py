@@ -32,17 +32,20 @@ def percent(share: float, digits: int = 2) -> str:
 
 
 def status_counts(claims: Iterable[Claim], not_measured: int = 0) -> str:
-    """Return "101 of 102 products confirmed, 1 of 102 products inferred"; skipped ones are not counted.
+    """Return "101 of 102 products confirmed, 1 of 102 products inferred, 1 with wrong results"; skipped ones are not counted.
 
     not_measured: instructions that a run did not reach.
     """
-    counts = Counter[tuple[str, str]]((claim.kind, claim.status) for claim in claims if claim.status != "skipped")
+    measured = [claim for claim in claims if claim.status != "skipped"]
+    counts = Counter[tuple[str, str]]((claim.kind, claim.status) for claim in measured)
     if not_measured:
         counts["instruction", "not measured"] = not_measured
     totals = Counter[str]()
     for (kind, _), count in counts.items():
         totals[kind] += count
-    return ", ".join(f"{count:,} of {so_many(totals[kind], kind)} {status}" for (kind, status), count in counts.most_common())
+    words = [f"{count:,} of {so_many(totals[kind], kind)} {status}" for (kind, status), count in counts.most_common()]
+    wrong = sum(isinstance(claim, ProductRow) and is_wrong(claim) for claim in measured)
+    return ", ".join(words + [f"{wrong:,} with wrong results"] * bool(wrong))
 
 
 def ran_as(row: Row) -> str:
@@ -317,6 +320,11 @@ def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
 def misscaled(row: ProductRow) -> Iterator[str]:
     """Yield which blocks have the scales of others."""
     yield from dict.fromkeys(str(region.findings["scales"].value) for region in row.regions if is_misplaced(region.findings))
+
+
+def is_wrong(row: ProductRow) -> bool:
+    """Return whether terms or scales are wrong, which a confirmed plan may describe."""
+    return any((*miscounted(row), *misscaled(row)))
 
 
 def is_misplaced(findings: FindingsByName) -> bool:

@@ -15,7 +15,10 @@ from commands import invoke, time_limit_can_end
 
 from accprobe.build import driver
 from accprobe.callables.opening import ProductRequest
+from accprobe.callables.operands import first_operands
+from accprobe.callables.spec import Spec
 from accprobe.cli.product_run import ProductRun, ProductSetting
+from accprobe.isa.formats import Bits
 from accprobe.operands.distributions import DISTRIBUTIONS
 from accprobe.report.report import Report
 
@@ -188,6 +191,19 @@ def test_an_error_of_a_later_row_loses_no_other(file: str) -> None:
     assert result.exit_code == 2
     assert shown(result.stdout, file)[0].startswith("own.py:broken_later 8x8x32 f32 -> f32, broken=False  confirmed")
     assert "raises RuntimeError: out of luck" in result.stderr
+
+
+def test_full_memory_at_a_later_row_loses_no_other(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limited(spec: Spec) -> tuple[Bits, Bits]:
+        if spec.k > 32:
+            raise MemoryError("Unable to allocate 37.3 GiB")
+        return first_operands(spec)
+
+    monkeypatch.setattr("accprobe.callables.adapter.first_operands", limited)
+    result = gemm(f"{file}:chain", *TINY, "--shape", "8x8x64")
+    assert result.exit_code == 2
+    assert shown(result.stdout, file)[0].startswith("own.py:chain 8x8x32 f32 -> f32  confirmed")
+    assert "not enough memory: give a smaller --shape" in result.stderr
 
 
 FORM = "accprobe calls it as f(a, b) with a [M, K] and b [K, N]"

@@ -45,14 +45,10 @@ def test_a_run_of_confirmed_rows_ends_with_status_0(device: FakeDevice) -> None:
     assert "\n176 of 176 events covered (not counted: 2 for which no operands were found, 0 that" in result.stdout
 
 
-def test_json_on_standard_output_is_the_report(device: FakeDevice, tmp_path: Path) -> None:
-    path = tmp_path / "r.json"
-    result = run("--format", "json", "-o", str(path))
+def test_json_on_standard_output_is_the_report(device: FakeDevice) -> None:
+    result = run("--format", "json")
     assert result.exit_code == 0
-    (tmp_path / "printed.json").write_text(result.stdout)
-    printed, saved = Report.load(tmp_path / "printed.json"), Report.load(path)
-    assert {row.name: row for row in saved.instructions} == {row.name: row for row in printed.instructions}
-    assert (saved.device, saved.run) == (printed.device, printed.run)
+    assert [row.status for row in Report.model_validate_json(result.stdout).measured] == ["confirmed", "confirmed"]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +135,12 @@ SOME = ("--select", "mma.sync.m8n8k16.s32.s8.s8.s32")
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_simulation_is_loud_and_confirms_nothing(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    result = invoke("run", *SOME, "--format", "json", "-o", str(path))
+    result = invoke("run", *SOME, "-o", str(path))
     assert result.stderr == (
         "accprobe: SIMULATED: no GPU found (there is no NVIDIA driver); using simulated H100\n"
         "accprobe: the processor is not measured: Old has no avx512_vnni\n"
     )
-    told = json.loads(result.stdout)
+    told = json.loads(path.read_text())
     assert (told["device"]["kind"], told["device"]["reason"]) == ("simulated", "there is no NVIDIA driver")
     assert [(row["status"], row.get("reason", "")) for row in told["claims"]] == [("simulated", "")]
     assert result.exit_code == 0

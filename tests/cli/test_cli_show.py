@@ -64,7 +64,7 @@ def test_the_file_is_in_the_format_that_its_name_has(
 ) -> None:
     monkeypatch.chdir(path.parent)
     result = show(str(path), *options)
-    assert (result.exit_code, result.stdout) == (0, show(str(path), *options[2:]).stdout)
+    assert (result.exit_code, result.stdout) == (0, show(str(path)).stdout)
     assert Path(options[1]).read_text().startswith(begins)
 
 

@@ -81,6 +81,17 @@ def test_rows_found_under_other_conditions_go_to_the_file_beside(path: Path, cha
     assert (saved(path), saved(Path(f"{path}~"))) == (([FIRST["name"]], []), ([SECOND["name"]], []))
 
 
+SKIPPED = fake_report(FIRST | {"status": "skipped", "reason": "no probe"}, seed=1)
+
+
+@pytest.mark.parametrize("report", [SKIPPED, SKIPPED.with_claims(())])
+def test_a_report_without_results_neither_replaces_nor_moves_another(path: Path, report: Report) -> None:
+    save_at_once(Autosave(path), fake_report(FIRST))
+    save_at_once(Autosave(path), report)
+    assert saved(path) == ([FIRST["name"]], [])
+    assert not Path(f"{path}~").exists()
+
+
 def test_a_lock_that_a_dead_process_left_is_taken_and_one_that_is_held_is_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,13 +111,13 @@ def test_saves_are_seldom_and_the_last_report_is_kept(path: Path, monkeypatch: p
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     save = Autosave(path)
-    save(fake_report(seed=1))
-    save(fake_report(seed=2))
+    save(fake_report(FIRST, seed=1))
+    save(fake_report(FIRST, seed=2))
     assert Report.load(path).seed == 1
     now[0] += 0.3
-    save(fake_report(seed=3))
+    save(fake_report(FIRST, seed=3))
     assert Report.load(path).seed == 3
-    save(fake_report(seed=4))
+    save(fake_report(FIRST, seed=4))
     save.finish()
     assert Report.load(path).seed == 4
 

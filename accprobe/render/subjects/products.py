@@ -30,6 +30,7 @@ from accprobe.report.words import (
     division,
     found_words,
     is_misplaced,
+    is_wrong,
     miscounted,
     misscaled,
     plan_words,
@@ -106,7 +107,7 @@ def _body(row: ProductRow) -> Iterator[Element]:
 
 def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
     """Return products that drop or double terms, or take scales of another block, before the others."""
-    return sorted(rows, key=lambda row: not any((*miscounted(row), *misscaled(row))))
+    return sorted(rows, key=lambda row: not is_wrong(row))
 
 
 def all_alarms(rows: Sequence[ProductRow]) -> tuple[Phrases, ...]:
@@ -133,9 +134,13 @@ def _mismatch(row: ProductRow) -> Iterator[Paragraph]:
 def status_spans(row: ProductRow) -> Phrases:
     reduction = row.findings.get("reduction_order")
     any_order = row.holds and reduction is not None and reduction.value == "unordered"
-    if any((*miscounted(row), *misscaled(row))):
+    if is_wrong(row):
         return Phrase("WRONG RESULT", "bad"), Phrase(f", plan {row.status}", row.status)
     return Phrase(row.status, row.status), Phrase(" up to the order of atomics" if any_order else "", row.status)
+
+
+def _status(row: ProductRow) -> Phrase:
+    return Phrase(f"{row.status}, WRONG RESULT", "bad") if is_wrong(row) else Phrase(row.status, row.status)
 
 
 def proviso(row: ProductRow) -> str:
@@ -168,7 +173,7 @@ def _result(row: ProductRow) -> str:
 
 COLUMNS = (
     Column("callable", lambda row: row.title, least=22),
-    Column("status", lambda row: Phrase(row.status, row.status), detail_if_same=True, least=10),
+    Column("status", _status, detail_if_same=True, least=10),
     Column("accumulation order", _order, least=16),
     Column("bits", _bits, detail_if_same=True, whole=True),
     Column("result", _result, detail_if_same=True, least=8),
