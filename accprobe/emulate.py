@@ -67,8 +67,9 @@ def predict(
       the shape and type of a, and by options in the name, such as "reductions-h200:torch.distributed:all_reduce op=avg".
       b has the targets [rows] of torch:cross_entropy.
 
-    a, b, c: numpy or cupy arrays or torch tensors in the model's formats, or unsigned arrays of bit patterns. Formats are the
-    small floats of ml_dtypes and torch, float16, float32 (for tf32, low bits are ignored), float64 and 8-bit integers.
+    a, b, c: numpy or cupy arrays or torch tensors in the model's formats, or unsigned arrays of the bit patterns of floats.
+    Formats are the small floats of ml_dtypes and torch, float16, float32 (for tf32, low bits are ignored), float64 and 8-bit
+    integers: int8 is s8, uint8 is u8.
     c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. A product
     that was probed with C or a bias, such as torch:linear, needs it.
     scales: float32 scales of A and of B for a scaled product. "tensor": numbers. "row": [M, 1] and [1, N]. "1x128":
@@ -305,18 +306,26 @@ def _operands(a: Any, b: Any, fmt_a: Format, fmt_b: Format) -> tuple[Bits, Bits]
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
-    """Return the bit patterns of an array or a tensor of that format, or of unsigned words of its size."""
+    """Return the bit patterns of an array or a tensor that `_has_type` of that format."""
     if not _has_type(x, fmt):
         expected = fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
-        raise AccprobeError(f"`{name}` has type {x.dtype}; expected {expected} ({fmt}), or bit patterns as {fmt.dtype}")
+        words = "" if _is_whole_integer(fmt) else f", or bit patterns as {fmt.dtype}"
+        raise AccprobeError(f"`{name}` has type {x.dtype}; expected {expected} ({fmt}){words}")
     return library_of(x).patterns(x, fmt)
 
 
+def _is_whole_integer(fmt: Format) -> bool:
+    """Return whether a type of numpy has just the numbers of an integer format: uint8 has those of u8, not words of s8."""
+    return fmt.is_integer and fmt.bits == fmt.storage_bits
+
+
 def _has_type(x: Any, fmt: Format) -> bool:
-    """Return whether an array or tensor has the type of a format, or unsigned words of its size."""
+    """Return whether an array or tensor has the type of a format, or unsigned words of its size, except of a whole integer."""
     found = library_of(x).received(x)
     if found is None:
         return False
+    if _is_whole_integer(fmt):
+        return found.type == np.dtype(fmt.ml_dtype).name
     return found.type == fmt.dtype.name or found.fmt is fmt or (found.fmt, fmt) == (FORMATS["f32"], FORMATS["tf32"])
 
 

@@ -152,6 +152,9 @@ def _pt(path: Path) -> Tensors:
     def array(tensor: Any) -> NDArray[Any]:
         if not isinstance(tensor, torch.Tensor):
             raise AccprobeError(f"{path} has a {type(tensor).__name__}, not a tensor")
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            why = "has no data (it is on the meta device)" if tensor.is_meta else "is sparse; save tensor.to_dense()"
+            raise AccprobeError(f"{path}: its tensor {why}")
         received = TorchArrays("cpu").received(tensor)
         if received is None or received.fmt is None:
             raise AccprobeError(f"{path} has the type {tensor.dtype}, which is not a format of a matrix product")

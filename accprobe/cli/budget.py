@@ -9,6 +9,7 @@ import click
 
 from accprobe.cli.interrupts import exit_interrupted
 from accprobe.cli.output import (
+    FiniteRange,
     Output,
     count,
     count_or_none,
@@ -173,7 +174,7 @@ def _interval(word: str) -> int:
 @click.option("--data", default="normal", show_default=True, metavar="KIND|FILE", help="Operands.")
 @click.option(
     "--false-alarms",
-    type=click.FloatRange(0, 1, True, True),
+    type=FiniteRange(0, 1, True, True),
     metavar="RATE",
     default=1e-9,
     show_default=True,
@@ -181,11 +182,11 @@ def _interval(word: str) -> int:
 )
 @click.option(
     "--atol",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="X",
     help="Absolute tolerance of your own test, which compares with f64 sums.",
 )
-@click.option("--rtol", type=click.FloatRange(0), metavar="X", help="Relative tolerance of your own test.")
+@click.option("--rtol", type=FiniteRange(0), metavar="X", help="Relative tolerance of your own test.")
 @seed_option
 @output_options("json")
 def tolerance_command(

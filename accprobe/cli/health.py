@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, Output, output_options, print_message, seed_option
+from accprobe.cli.output import COULD_NOT, DIFFERS, INTERRUPTED, FiniteRange, Output, output_options, print_message, seed_option
 from accprobe.health.plan import HANG_SECONDS, SECONDS, CheckPlan, HealthLevel
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ MOST_MINUTES = 60 * 24 * 7
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(LEAST_MINUTES, MOST_MINUTES),
+    type=FiniteRange(LEAST_MINUTES, MOST_MINUTES),
     metavar="N",
     help="Duration in minutes, instead of --level.",
 )
@@ -54,7 +53,7 @@ MOST_MINUTES = 60 * 24 * 7
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="SECONDS",
     help=f"With --ray: silence after which a GPU counts as hanging.  [default: {HANG_SECONDS:g}]",
 )
@@ -87,8 +86,6 @@ def health_command(
       accprobe health --device sim:h100,faulty:h100 --minutes 0.1
       accprobe health --ray auto --level quick -o health.json
     """
-    if minutes is not None and math.isnan(minutes):
-        raise click.BadParameter("nan is not a duration; give a number of minutes.", param_hint="'--minutes'")
     if minutes is not None and level is not None:
         raise click.UsageError("--level and --minutes both give the duration: leave out one of them")
     if patience is not None and ray is None:

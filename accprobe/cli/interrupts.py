@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from accprobe.cli.output import INTERRUPTED, TIMED_OUT, print_message
+from accprobe.cli.output import INTERRUPTED, TIMED_OUT, FiniteRange, print_message
 
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
 
@@ -27,9 +27,12 @@ GRACE = 5.0
 SOON = 0.02
 """Seconds after which a signal that arrived at a delicate moment is raised again."""
 
+_YEAR = 365 * 24 * 3600
+"""Seconds of the longest time limit: timers of the system overflow far above it."""
+
 time_limit_option = click.option(
     "--time-limit",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, _YEAR, min_open=True),
     metavar="SECONDS",
     help="Stop after SECONDS and keep what was found until then.  [default: no limit]",
 )

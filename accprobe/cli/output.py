@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,17 @@ ENDINGS = {"json": ".json", "html": ".html", "csv": ".csv", "markdown": ".md", "
 
 Blocks = Callable[[], Iterable["Element"]]
 """Returns a document."""
+
+
+class FiniteRange(click.FloatRange):
+    """A range of floats without NaN, which every range of click accepts, and without infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

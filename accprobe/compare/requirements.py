@@ -75,12 +75,18 @@ def parse_requirement(line: str) -> Requirement:
 def read_file(path: Path) -> list[Requirement]:
     """Return the requirements of a text file, one a line, except empty lines and comments (#). Raises RequirementError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as e:
         raise RequirementError(unreadable(path, e)) from None
-    except UnicodeDecodeError as e:
-        raise RequirementError(f"{path}: it is not text ({e})") from None
-    found = [parse_requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    except UnicodeDecodeError:
+        raise RequirementError(f"{path} is not text in UTF-8: save it as UTF-8") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                found.append(parse_requirement(line))
+            except RequirementError as e:
+                raise RequirementError(f"{path}, line {number}: {e}") from None
     if not found:
         raise RequirementError(f"{path} has no requirement: write one a line, such as 'wgmma.*: effective_bits >= 13'")
     return found

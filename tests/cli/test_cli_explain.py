@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import re
@@ -197,6 +198,14 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
 def test_objects_in_a_file_of_torch_are_one_sentence_and_no_warning(content: bytes, sentence: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     assert_refused(tmp_path / "x.pt", content, sentence)
+
+
+def test_tensors_without_dense_data_are_one_sentence(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for tensor, sentence in ((torch.eye(2).to_sparse(), "is sparse"), (torch.empty(2, 2, device="meta"), "has no data")):
+        file = io.BytesIO()
+        torch.save(tensor, file)
+        assert_refused(tmp_path / "x.pt", file.getvalue(), sentence)
 
 
 def assert_refused(path: Path, content: bytes, sentence: str) -> None:

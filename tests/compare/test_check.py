@@ -118,7 +118,7 @@ def test_functions_meet_requirements_by_name_opcode_and_title() -> None:
 
 def test_lines_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "require.txt"
-    path.write_text("# bits\nwgmma.*.f32.e4m3.*: effective_bits >= 13\n\n*: status == confirmed\n")
+    path.write_text("wgmma.*.f32.e4m3.*: effective_bits >= 13\n# bits\n\n*: status == confirmed\n", encoding="utf-8-sig")
     assert run("h200", "--file", str(path)).exit_code == 0
     path.write_text("wgmma.*.f32.e4m3.*: effective_bits >= 23")
     result = run("h200", "--file", str(path))
@@ -128,7 +128,11 @@ def test_lines_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("\xff", "it is not text"), ("# nothing", "has no requirement: write one a line"), ("x", "requirement 'x': a field")],
+    [
+        ("\xff", "is not text in UTF-8"),
+        ("# nothing", "has no requirement: write one a line"),
+        ("#\nx", "require.txt, line 2: "),
+    ],
 )
 def test_invalid_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "require.txt"

@@ -15,7 +15,7 @@ import accprobe
 from accprobe import emulate
 from accprobe.errors import AccprobeError, UnknownName
 from accprobe.isa import architectures
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import Bits, Format
 from accprobe.isa.instructions import catalog, parse
 from accprobe.operands.kinds import draw
 from accprobe.report import names
@@ -39,6 +39,11 @@ INSTRUCTIONS = [
 ]
 
 
+def typed(words: Bits, fmt: Format) -> Any:
+    """Return integers in the type that has their values; the words of floats as they are."""
+    return words.view(fmt.ml_dtype) if fmt.is_integer and fmt.bits >= 8 else words
+
+
 def bits(x: Any) -> Bits:
     return x.view(f"uint{8 * x.dtype.itemsize}")
 
@@ -49,15 +54,16 @@ def test_every_result_of_an_h200(name: str) -> None:
     inst = ROWS[name].instruction
     for exchange in dict.fromkeys(x for some in ROWS[name].evidence.values() for x in some):
         asked = exchange.request(inst)
-        d = emulate.predict(f"h200:{name}", asked.a, asked.b.T, asked.c[None])
+        d = emulate.predict(f"h200:{name}", typed(asked.a, inst.a), typed(asked.b.T, inst.b), typed(asked.c[None], inst.c))
         assert bits(d)[0, 0] == exchange.result(inst)[0]
 
 
-def operands(name: str, m: int, n: int, blocks: int, kind: str) -> tuple[Bits, Bits, Bits]:
+def operands(name: str, m: int, n: int, blocks: int, kind: str) -> tuple[Any, Any, Any]:
     inst, rng = parse(name), np.random.default_rng(3)
     a = np.hstack([draw(kind, inst, rng, m).a for _ in range(blocks)])
     b = np.hstack([draw(kind, inst, rng, n).b for _ in range(blocks)]).T.copy()
-    return a, b, draw(kind, inst, rng, m * n).c.reshape(m, n)
+    c = draw(kind, inst, rng, m * n).c.reshape(m, n)
+    return typed(a, inst.a), typed(b, inst.b), typed(c, inst.c)
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
@@ -137,6 +143,13 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
     assert torch.equal(transposed, d)
 
 
+@pytest.mark.parametrize(("type_", "total"), [("uint8", 64 * 200 * 200), ("int8", 64 * 3 * 200)])
+def test_types_of_integers_choose_the_row(type_: str, total: int) -> None:
+    a, b = np.full((2, 64), 200 if type_ == "uint8" else 3, type_), np.full((64, 2), 200, np.uint8)
+    with pytest.warns(UserWarning, match="using h200:wgmma"):
+        assert (emulate.predict("IGMMA", a, b) == total).all()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
@@ -150,6 +163,7 @@ def test_tensors_are_as_arrays(dtype: str, like: str, result: str) -> None:
         ({"like": None}, UnknownName, "like=None names nothing; give a report and an instruction, such as QGMMA"),
         ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of 'avx512.m1n16k2.*; did you"),
         ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "needs metadata, which emulation does not support"),
+        ({"a": np.ones(2, np.uint8), "like": "h200:wgmma.m64n8k32.s32.s8.s8"}, AccprobeError, "uint8; expected int8 .s8.$"),
         ({**BYTES, "like": "h200:wgmma.m64n8k32.s32.s8.s8", "promote_every": 32}, AccprobeError, "integers are never promoted"),
     ],
 )  # fmt: skip
@@ -173,7 +187,7 @@ def test_every_instruction_that_any_architecture_lists_can_be_named(monkeypatch:
     known = named_models("sim:b200")
     every = dict.fromkeys(inst for target in architectures.targets() for inst in catalog(target))
     for inst in list(every)[::7]:
-        zeros = np.zeros((1, inst.k), inst.a.dtype), np.zeros((inst.k, 1), inst.b.dtype)
+        zeros = typed(np.zeros((1, inst.k), inst.a.dtype), inst.a), typed(np.zeros((inst.k, 1), inst.b.dtype), inst.b)
         like = f"sim:b200:{inst.name}"
         if inst in known and inst.c is inst.d and inst.scale is None:
             assert emulate.predict(like, *zeros).tolist() == [[0]]
