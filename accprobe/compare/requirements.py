@@ -146,5 +146,6 @@ def _finding_failure(finding: Finding | None, requirement: Requirement, claim: A
         shown = value(finding, field)
         if finding.candidates and finding.bound != "equivalent":
             shown += f", candidates: {' or '.join(map(str, finding.candidates))}"
-        return f"{shown} ({finding.note})" if finding.note else shown
+        note = finding.note if finding.candidates else finding.note.replace("these give", "other values give")
+        return f"{shown} ({note})" if note else shown
     return "" if claim.holds else f"{value(finding, field)}, {claim.status}: {claim.reason}"

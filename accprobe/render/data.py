@@ -20,6 +20,7 @@ from accprobe.compare.pairs import Pair
 from accprobe.isa.instructions import Instruction
 from accprobe.operands.protocol import Device
 from accprobe.records.verification import Verification
+from accprobe.render.document import text_of
 from accprobe.render.subjects.budget import budget_notes, tolerance_words
 from accprobe.render.subjects.comparison import verdict_counts
 from accprobe.render.subjects.instruction import Verified
@@ -167,7 +168,7 @@ def budget_json(account: ErrorReport) -> str:
         interrupted=account.interrupted,
         rows=[_budget_row(account, entry) for entry in account.entries],
         words=account.words,
-        notes=list(budget_notes(account)),
+        notes=[text_of(words) for words in budget_notes(account)],
     )
 
 

@@ -23,12 +23,16 @@ GLUE = "\ue000"
 
 
 class Phrase(NamedTuple):
-    """Words in one tone. code: a name or pattern that is typed as it is. target: the anchor that a page links it to."""
+    """Words in one tone. code: a name or pattern that is typed as it is. target: the anchor that a page links it to.
+
+    about: headers of columns that the words explain; a terminal prints the words if it shows one of them.
+    """
 
     text: str
     tone: Tone = ""
     code: bool = False
     target: str = ""
+    about: frozenset[str] = frozenset()
 
 
 Phrases = tuple[Phrase, ...]

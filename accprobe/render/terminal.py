@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, zip_longest
+from itertools import count, pairwise, zip_longest
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -64,8 +64,8 @@ STYLES: dict[Tone, str] = {
     "skipped": "dim",
 }
 
-_DOTS = re.compile(r"(?=\.)(?![^{]*\})")
-"""Before the dots of a name, not inside braces."""
+_DOTS = re.compile(r"(?=\.|:(?!/))(?![^{]*\})")
+"""Before the dots and colons of a name, not inside braces."""
 
 
 def print_blocks(blocks: Iterable[Element]) -> None:
@@ -80,7 +80,14 @@ def print_blocks(blocks: Iterable[Element]) -> None:
 def screen_lines(blocks: Iterable[Element], width: int) -> Iterator[Text]:
     """Yield the lines of a document without control characters, so that only accprobe sets colours and layout."""
     before: Element | None = None
+    headers = set[str]()
     for block in _unfolded(blocks):
+        if isinstance(block, Paragraph):
+            block = Paragraph([span for span in line(block.words) if not span.about or span.about & headers])
+            if not block.words:
+                continue
+        elif isinstance(block, Grid):
+            headers |= {on_one_line(block.columns[i].header) for i in _fitted(block, width)[0]}
         lines = list(_lines(block, width))
         if lines and before is not None and _is_separate(before, block):
             yield Text()
@@ -183,9 +190,9 @@ def _table(table: Grid, width: int) -> Iterator[Text]:
         yield Text("─" * (sum(widths) + gap * (len(widths) - 1)))
     yield from _rows(table, shown, widths, gap)
     if left_out := [_left_out(table, i) for i in range(len(table.columns)) if i not in shown]:
-        enough = next((n for n in range(width, FILE_COLUMNS + 1) if len(_fitted(table, n)[0]) == len(table.columns)), 0)
-        how = f"set COLUMNS={enough}" if enough else "use `--format json`"
-        text = f"Columns left out at this width: {'; '.join(left_out)}; {how} to see them."
+        enough = next(n for n in count(width) if len(_fitted(table, n)[0]) == len(table.columns))
+        which = f"Column{'s' * (len(left_out) > 1)} left out at this width: {'; '.join(left_out)}"
+        text = f"{which}; set COLUMNS={enough} to see {'them' if len(left_out) > 1 else 'it'}."
         yield from _hanging(Text(text, "dim"), width)
 
 

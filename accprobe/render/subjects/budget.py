@@ -136,22 +136,25 @@ def by_data(entries: Sequence[ErrorRow]) -> list[ErrorRow]:
     return sorted(entries, key=lambda entry: (kinds.index(entry.data), scales.index(entry.scale)))
 
 
-def budget_notes(account: ErrorReport) -> Iterator[str]:
+def budget_notes(account: ErrorReport) -> Iterator[Said]:
     """Yield how to read the tables."""
     if not account.entries:
         return
     shown = {on_one_line(column.header) for column in tabulate(COLUMNS, account.entries).columns}
-    means = "; ".join(text for header, text in MEANS.items() if header in shown)
+    means = [Phrase(f"; {text}", about=frozenset((header,))) for header, text in MEANS.items() if header in shown]
     if any((entry.errors.bound_over_sum or 0) >= 1 for entry in account.entries):
-        means += "; none: no bound below 1"
+        means.append(Phrase("; none: no bound below 1", about=frozenset(("worst case / sum |a·b|",))))
     if any(text_of(_bias(entry)) == "~0" for entry in account.entries):
-        means += "; ~0: its 95 % interval contains 0"
+        means.append(Phrase("; ~0: its 95 % interval contains 0"))
     first = account.entries[0].errors
     out = " and ".join(dict.fromkeys(entry.out for entry in account.entries))
-    yield (
+    compared = (
         f"D in {out} is compared with exact sums x; {first.outputs + first.overflowed:,} outputs per row, of {first.seeds}"
-        f" draws of operands, seed {account.request.seed}. {means[:1].upper()}{means[1:]}."
+        f" draws of operands, seed {account.request.seed}"
     )
+    opening = means[0].text.removeprefix("; ")
+    means[0] = means[0]._replace(text=f". {opening[:1].upper()}{opening[1:]}")
+    yield (Phrase(compared), *means, Phrase("."))
     if overflowed := max(entry.errors.overflowed for entry in account.entries):
         yield f"Up to {overflowed:,} outputs of a row are not finite, and no error counts them."
     if any(entry.scale != "none" and not entry.is_scaled for entry in account.entries):

@@ -74,14 +74,15 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
     for row in shown:
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))
-        yield from _mismatch(row)
+        yield from _mismatch(row, f"{row.title}: ")
 
 
 def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
     """Yield a table with a line for each product, and a section for each."""
     shown = wrong_first(rows)
-    yield Heading("Reductions" if all(row.is_reduction for row in rows) else "Matrix products", 2, "products")
-    yield tabulate(COLUMNS, shown, links="p", caption="The name of a product links to its details.", filtered=True)
+    name, what = ("Reductions", "reduction") if all(row.is_reduction for row in rows) else ("Matrix products", "product")
+    yield Heading(name, 2, "products")
+    yield tabulate(COLUMNS, shown, links="p", caption=f"The name of a {what} links to its details.", filtered=True)
     yield from (product_section(row, f"p{i}", len(shown) == 1) for i, row in enumerate(shown))
 
 
@@ -126,9 +127,9 @@ def alarms(row: ProductRow) -> Iterator[Phrase]:
     yield from (Phrase(remark, "warning") for remark in row.remarks)
 
 
-def _mismatch(row: ProductRow) -> Iterator[Paragraph]:
+def _mismatch(row: ProductRow, of: str = "") -> Iterator[Paragraph]:
     if row.verification and row.verification.mismatch:
-        yield Paragraph(Phrase(f"mismatch: {row.verification.mismatch}", "bad"))
+        yield Paragraph(Phrase(f"{of}mismatch: {row.verification.mismatch}", "bad"))
 
 
 def status_spans(row: ProductRow) -> Phrases:

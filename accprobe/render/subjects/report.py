@@ -25,6 +25,7 @@ from accprobe.render.document import (
     Phrases,
     fact_grid,
     grouped,
+    on_one_line,
     paragraphs,
     tabulate,
     text_of,
@@ -238,10 +239,12 @@ def _stems(names: Iterable[str]) -> str:
 
 def legend(grid: Grid) -> Iterator[Paragraph]:
     """Yield the meaning of the marks in the table."""
-    cells = [text_of(cell) for row in grid.rows for cell in row[1:]]
     for mark, meaning in MARKS.items():
-        if found := next((text for text in cells if re.fullmatch(mark, text, re.DOTALL)), ""):
-            yield Paragraph(Phrase(meaning.format(found.removesuffix("?")), "quiet"))
+        cells = [(column, text_of(row[i])) for i, column in enumerate(grid.columns) if i for row in grid.rows]
+        found = {on_one_line(column.header): text for column, text in cells if re.fullmatch(mark, text, re.DOTALL)}
+        if found:
+            words = meaning.format(next(iter(found.values())).removesuffix("?"))
+            yield Paragraph(Phrase(words, "quiet", about=frozenset(found)))
 
 
 def _matches(rows: Sequence[Row]) -> Iterator[str]:
