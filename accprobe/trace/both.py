@@ -20,6 +20,7 @@ from accprobe.trace.recorder import Recorder, check_torch
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import RecordedCall
 from accprobe.trace.sides import KeptCalls
+from accprobe.trace.summary import find_uncomparable
 
 MOST_EXPLAINED = 32
 """Number of origins to keep operands and infer causes of; the others are only located."""
@@ -143,7 +144,8 @@ def run_both(
             f" {sides[which].run.backend} compiles, not C++ for a CPU. Use a GPU to compare the operations"
         )
     if not found.origins:
-        if not found.equal and not found.count("only one"):  # every operation has a counterpart: is the batch ignored?
+        is_aligned = not found.count("only one") and not find_uncomparable(found)
+        if not found.equal and is_aligned:  # every operation has a counterpart: is the batch ignored?
             _check_batch(sides, found)
         return found
     kept = [_keep_operands(side, found, which) for which, side in enumerate(sides)]

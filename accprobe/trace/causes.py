@@ -17,9 +17,10 @@ from accprobe.report.words import so_many
 from accprobe.trace.compare import NOT_REACHED, Cause, DifferenceOrigin, TraceComparison
 from accprobe.trace.functions import with_functions
 from accprobe.trace.mapping import WHOLE_RUN
-from accprobe.trace.products import POSITIONS, cause_of_products, find_fixes, find_separate_bias, find_split_by_hand
+from accprobe.trace.products import cause_of_products, find_fixes, find_separate_bias, find_split_by_hand
 from accprobe.trace.records import TracedOperation
 from accprobe.trace.replay import (
+    POSITIONS,
     Operand,
     RecordedCall,
     count_differing,

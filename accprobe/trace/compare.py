@@ -1,8 +1,8 @@
 """Compares two traces: aligns their operations, and finds each origin of a difference.
 
 An origin is an operation with equal inputs and different outputs in the two runs. If the runs execute different operations, an
-origin is the operations between the last equal values and the first value that differs. Operations with different inputs are
-consequences, which are only counted.
+origin is the operations between the last equal values and the first value that differs. Differences that follow from other
+inputs are consequences, which are only counted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from accprobe.errors import AccprobeError
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, comparable, parse_mapping, same
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
+from accprobe.trace.replay import COPIES, adds_other_terms
 
 if TYPE_CHECKING:
     from accprobe.trace.sides import OriginSide
@@ -227,10 +228,14 @@ class _Run:
             for value in (*operation.inputs, *operation.outputs):
                 self.known |= value.hashes
 
-    def differs(self, number: int) -> bool:
-        """Return whether an operation has other results than in the other run, or may have: they cannot be compared."""
+    def state_behind(self, number: int) -> Literal["consequence", "unmapped"] | None:
+        """Return the state of a reader of an operation with other results than in the other run, or with ones that cannot be
+        compared; None if its results are equal.
+        """
         state = self.states.get(number)
-        return state in ("origin", "consequence") or (state == "unmapped" and number not in self.mixing)
+        if state in ("origin", "consequence"):
+            return "consequence"
+        return "unmapped" if state == "unmapped" and number not in self.mixing else None
 
     def mark_alone(self) -> None:
         """Give operations without a counterpart their state: consequences if they follow from an origin."""
@@ -303,8 +308,19 @@ class _Comparing:
             return "unmapped"
         if self._sharded and differing[0].shape == differing[1].shape and any(map(_reshaped, x.inputs, y.inputs)):
             return "deferred"  # a partial sum: the sum over the ranks is compared where it is read
+        if self._adds_other_terms((x,), (y,)):
+            return "unmapped"
         self._found.origins.append(DifferenceOrigin((x,), (y,), differing))
         return "origin"
+
+    def _adds_other_terms(self, left: Sequence[TracedOperation], right: Sequence[TracedOperation]) -> bool:
+        """Return whether operations of one side add terms that the other side does not have, and mark them as unmapped."""
+        if self._found.mapping is None or self._sharded:
+            return False
+        sides = [[x for x in side if x.packet not in COPIES] for side in (left, right)]
+        if [x.packet for x in sides[0]] != [x.packet for x in sides[1]]:
+            return False
+        return any(map(adds_other_terms, *sides))
 
     def _trace_back(
         self, p: TensorValue, q: TensorValue, readers: tuple[TracedOperation, TracedOperation], equal_after: bool
@@ -317,8 +333,10 @@ class _Comparing:
         if not (p.hash and q.hash):
             return "unmapped"
         left, right = _block(p, *self._runs), _block(q, *reversed(self._runs))
-        if left is None or right is None or (p.id, q.id) in self._inputs:
+        if "consequence" in (left, right) or (p.id, q.id) in self._inputs:
             return "consequence"
+        if isinstance(left, str) or isinstance(right, str):
+            return "unmapped"
         (of_a, is_unknown_a), (of_b, is_unknown_b) = left, right
         unrecorded = "A" * is_unknown_a + "B" * is_unknown_b
         is_input = not of_a and not of_b
@@ -329,6 +347,10 @@ class _Comparing:
             return "deferred" if self._found.mapping is None else "unmapped"
         if unrecorded == "AB" and of_a and of_b:
             return "unmapped"
+        if self._adds_other_terms(of_a, of_b):
+            for run, block in zip(self._runs, (of_a, of_b), strict=True):
+                run.states.update((operation.number, "unmapped") for operation in block)
+            return "unmapped"
         if is_input:
             self._inputs.add((p.id, q.id))
         self._found.origins.append(DifferenceOrigin(of_a, of_b, (p, q), readers, unrecorded))
@@ -337,8 +359,10 @@ class _Comparing:
         return "consequence"
 
 
-def _block(value: TensorValue, run: _Run, other: _Run) -> tuple[tuple[TracedOperation, ...], bool] | None:
-    """Return the operations that compute a value from values that the other run has too; None if one of them differs already.
+def _block(
+    value: TensorValue, run: _Run, other: _Run
+) -> tuple[tuple[TracedOperation, ...], bool] | Literal["consequence", "unmapped"]:
+    """Return the operations that compute a value from values that the other run has too, or the state of its readers.
 
     The second result is whether a value has no operation, and the other run does not have it.
     """
@@ -352,8 +376,8 @@ def _block(value: TensorValue, run: _Run, other: _Run) -> tuple[tuple[TracedOper
         if number is None:
             is_unknown = True
             continue
-        if run.differs(number):
-            return None
+        if (state := run.state_behind(number)) is not None:
+            return state
         operation = run.operations[number]
         if number in found or any(other.known & x.hashes for x in operation.outputs if x.id == each.id):
             continue

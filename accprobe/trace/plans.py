@@ -157,7 +157,7 @@ def _known(product: RecordedProduct) -> RegionPlans | None:
 
 
 def _probed(product: RecordedProduct) -> RegionPlans | None:
-    """Return the plan that calls of the product show, None if they show none. Raises OutOfTime."""
+    """Return the plan that calls of the product show, None if there is none or a result contradicts it. Raises OutOfTime."""
     assert product.call is not None
     limit = _TimeLimit(MOST_SECONDS)
     box = CallableAdapter(
@@ -169,8 +169,9 @@ def _probed(product: RecordedProduct) -> RegionPlans | None:
     except AccprobeError:
         limit.check()
         return None
-    regions = tuple((x.region.rows, x.region.columns, x.plan) for x in outcome.found if x.plan is not None)
-    if not regions:
+    checked = outcome.verification
+    regions = tuple((x.region.rows, x.region.columns, x.plan) for x in outcome.found if x.plan is not None and x.fits_in_range)
+    if not regions or checked.mismatches > checked.subnormal:
         limit.check()
         return None
     return RegionPlans(regions, {name: finding.value for name, finding in findings(outcome).items()})

@@ -14,17 +14,8 @@ from accprobe.isa.formats import FORMATS
 from accprobe.model.product import ScaleOf
 from accprobe.trace.compare import Cause, Kind
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans
-from accprobe.trace.replay import RecordedCall, count_differing, same_layout
-from accprobe.trace.sides import COPIES, OriginSide, are_parts_equal, kernel_names, pair_sides
-
-POSITIONS: dict[str, tuple[int, int]] = {
-    "aten.mm": (0, 1),
-    "aten.bmm": (0, 1),
-    "aten._scaled_mm": (0, 1),
-    "aten.addmm": (1, 2),
-    "aten.baddbmm": (1, 2),
-}
-"""Positions of A and B among the tensors of an operation; a bias stands before them, scales of A and B behind them."""
+from accprobe.trace.replay import COPIES, POSITIONS, RecordedCall, count_differing, same_layout
+from accprobe.trace.sides import OriginSide, are_parts_equal, kernel_names, pair_sides
 
 SCALED = "aten._scaled_mm"
 
@@ -121,8 +112,8 @@ def cause_of_plans(plans: tuple[RegionPlans | None, RegionPlans | None], wrong: 
     if first is None or second is None:
         return no_order
     if any(wrong):
-        unpredicted = " and ".join(f"{n:,} of {words:,} words of side {name}" for name, n in zip("AB", wrong, strict=True) if n)
-        return Cause("unknown", f"not explained: no model of accprobe predicts {unpredicted}")
+        counts = [f"{words - n:,} of {words:,} words of side {name}" for name, n in zip("AB", wrong, strict=True) if n]
+        return Cause("unknown", f"not explained: models of accprobe predict only {' and '.join(counts)}")
     kind, text = _difference(first, second)
     if lacking and kind not in ("cast", "split_k"):
         return no_order

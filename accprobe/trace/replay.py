@@ -16,6 +16,20 @@ from accprobe.trace.schemas import schema_of, tensors_in
 ALIGNMENT = 256
 """Elements: a copy starts at the same place of them, as kernels are selected by the alignment of their operands."""
 
+POSITIONS: dict[str, tuple[int, int]] = {
+    "aten.mm": (0, 1),
+    "aten.bmm": (0, 1),
+    "aten._scaled_mm": (0, 1),
+    "aten.addmm": (1, 2),
+    "aten.baddbmm": (1, 2),
+}
+"""Positions of A and B among the tensors of an operation; a bias stands before them, scales of A and B behind them."""
+
+COPIES = (
+    "aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter",
+)  # fmt: skip
+"""Operations that compute nothing."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -151,6 +165,19 @@ def terms_of(operation: TracedOperation) -> int:
         return terms
     dim = named_arguments(operation).get("dim")  # the result of a softmax has the shape of its operand
     return shape[dim] if isinstance(dim, int) and -len(shape) <= dim < len(shape) else math.prod(shape)
+
+
+def adds_other_terms(x: TracedOperation, y: TracedOperation) -> bool:
+    """Return whether an operation adds over a dimension that has another size in the other run, such as the batch."""
+    pairs = list(zip(x.inputs, y.inputs, strict=False))
+    if all(p.shape == q.shape for p, q in pairs):
+        return False
+    if any(p.shape == q.shape and p.hash != q.hash for p, q in zip(x.outputs, y.outputs, strict=False)):
+        return True
+    if x.packet in POSITIONS:
+        first = POSITIONS[x.packet][0]
+        return any(p.shape[-1:] != q.shape[-1:] for p, q in pairs[first : first + 1])
+    return "softmax" in x.packet and isinstance(named_arguments(x).get("dim"), int) and terms_of(x) != terms_of(y)
 
 
 def tensor_words(tensor: Any) -> Any:

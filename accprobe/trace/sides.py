@@ -9,12 +9,7 @@ from typing import Any
 from accprobe.trace.compare import DifferenceOrigin
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, take_part
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
-from accprobe.trace.replay import Operand, RecordedCall, count_differing
-
-COPIES = (
-    "aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter",
-)  # fmt: skip
-"""Operations that compute nothing."""
+from accprobe.trace.replay import COPIES, Operand, RecordedCall, count_differing
 
 
 @dataclass

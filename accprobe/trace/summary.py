@@ -8,6 +8,7 @@ from typing import Any
 from accprobe.report.words import so_many
 from accprobe.trace.compare import DifferenceOrigin, OperationState, TraceComparison
 from accprobe.trace.records import TracedOperation
+from accprobe.trace.replay import adds_other_terms
 
 
 def trace_headline(found: TraceComparison) -> str:
@@ -25,8 +26,8 @@ def trace_headline(found: TraceComparison) -> str:
     if ended and not found.origins and not any("only one" in found.states[i].values() for i in ended):
         sides = " and ".join(f"side {'AB'[i]} after {so_many(found.operations[i], 'operation')}" for i in ended)
         return f"no difference found, but the record ends early: {sides}; record the whole run"
-    if not found.origins and (unread := _unread(found)):
-        return f"not comparable: {unread}"
+    if not found.origins and (reason := find_uncomparable(found)):
+        return f"not comparable: {reason}"
     if not found.origins:
         return f"different: {_without_origin(found)}"
     origin = found.origins[0]
@@ -36,11 +37,17 @@ def trace_headline(found: TraceComparison) -> str:
     return f"first difference: {_place(origin)}{origin.cause.text}"
 
 
-def _unread(found: TraceComparison) -> str:
-    """Return that a result without readable bits stands before each difference; "" where none does."""
-    for operation in found.traces[0].operations:
-        if found.states[0][operation.number] == "unmapped" and not all(x.hash for x in (*operation.inputs, *operation.outputs)):
-            return f"{operation.packet} reads or gives a sparse, nested, conjugated or meta tensor; its bits are not read"
+def find_uncomparable(found: TraceComparison) -> str:
+    """Return why the first result that is not comparable stands before each difference; "" where none does."""
+    for i, j in found.pairs:
+        x, y = (trace.operations[number] for trace, number in zip(found.traces, (i, j), strict=True))
+        if found.states[0][i] != "unmapped":
+            continue
+        if not all(value.hash for value in (*x.inputs, *x.outputs)):
+            return f"{x.packet} reads or gives a sparse, nested, conjugated or meta tensor; its bits are not read"
+        if found.mapping is not None and adds_other_terms(x, y):
+            shapes = operand_shapes(DifferenceOrigin((x,), (y,), (x.outputs[0], y.outputs[0])))
+            return f"{x.packet} {shapes} adds over the dimension of the mapping, so the two runs add different terms"
     return ""
 
 

@@ -14,6 +14,7 @@ from planted_products import Planted
 from accprobe.callables.spec import Spec
 from accprobe.evaluate.any_order import on_cpu
 from accprobe.gemm.blackbox import Call
+from accprobe.gemm.characterise import characterise
 from accprobe.gemm.known_plans import Candidate, KnownPlan, f64_references, steps_to_try
 from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans
@@ -120,6 +121,22 @@ def scaled(plan: Planted, batch: int) -> OriginSide:
     values = [TensorValue(x.value, "", x.shape, x.tensor.stride(), str(x.tensor.dtype)) for x in (*operands, *call.results)]
     operation = TracedOperation(0, "aten._scaled_mm.default", "", "forward", tuple(values[:4]), (values[4],))
     return OriginSide((operation,), (call,), call.results[0], KeptCalls(RecordedTrace([]), (), {}.get, Mapped("batch", batch)))
+
+
+def test_a_plan_that_a_probe_contradicts_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gave the few recorded words, and was called a verified cause."""
+    product = _recorded_product(scaled(replace(FP8, m=8, n=8, k=64, scales="row", out="bf16"), 1))
+    monkeypatch.setattr(plans, "_FRESH", {"cpu": 1 << 10})
+    outcome = []
+
+    def contradicted(*arguments: Any, **options: Any) -> Any:
+        outcome.append(characterise(*arguments, **options))
+        outcome[0].main.mismatches = 1
+        return outcome[0]
+
+    monkeypatch.setattr(plans, "characterise", contradicted)
+    assert infer(product) is None
+    assert outcome[0].main.plan is not None
 
 
 def test_a_product_of_another_machine_is_not_probed_on_this_one() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Said, Tone, table
 from accprobe.trace.compare import DifferenceOrigin, OperationState, TraceComparison
 from accprobe.trace.records import TracedOperation
-from accprobe.trace.summary import count_operations, list_limits, operand_shapes, trace_headline
+from accprobe.trace.summary import count_operations, find_uncomparable, list_limits, operand_shapes, trace_headline
 
 _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequence": "warning"}
 """Tones of states; the others are quiet."""
@@ -20,6 +20,8 @@ def trace_blocks(found: TraceComparison) -> Iterator[Element]:
     if lacks := list_limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
     yield Paragraph(count_operations(found))
+    if found.origins and (reason := find_uncomparable(found)):
+        yield Paragraph(f"not comparable: {reason}")
     if found.origins:
         yield origin_table(found.origins)
 
