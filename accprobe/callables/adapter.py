@@ -95,11 +95,7 @@ class CallableAdapter:
         for (name, fmt, patterns), operand in zip(self._sent(a, b, scales), self._operands, strict=True):
             with self._one_sentence("has operands that cannot be read back:"):
                 changed = self.library.patterns(operand, fmt) != patterns
-            if changed.any():
-                raise AccprobeError(
-                    f"{self.name} changes its operand {name} in place, in {np.count_nonzero(changed):,} of {changed.size:,}"
-                    f" elements: let it work on a copy, or call it through a function that copies {name}"
-                )
+            refuse_changed(self.name, name, changed)
 
     def _sent(self, a: Bits, b: Bits, scales: ScaleWords | None) -> list[tuple[str, Format, Bits]]:
         """Return the name, format and patterns of each operand that the function takes."""
@@ -160,9 +156,18 @@ class CallableAdapter:
             row, column = wrong[0]
             raise AccprobeError(
                 f"{self.name} returns NaN for random numbers in {len(wrong)} of {d.size} elements (first at row {row}, column"
-                f" {column}): this is not a product of two matrices"
+                f" {column}): this is not {self.spec.kind}"
             )
         self.before.append(d)
+
+
+def refuse_changed(function: str, operand: str, changed: Any) -> None:
+    """Raise AccprobeError if a function changed elements of an operand."""
+    if changed.any():
+        raise AccprobeError(
+            f"{function} changes its operand {operand} in place, in {np.count_nonzero(changed):,} of {changed.size:,}"
+            f" elements: let it work on a copy, or call it through a function that copies {operand}"
+        )
 
 
 # Maximum characters of a message: torch lists every back end that it was built with.

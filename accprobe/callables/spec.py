@@ -44,7 +44,13 @@ class Spec:
             advice = "give the same kind of format for both, and let the function quantise its operand"
             raise AccprobeError(f"accprobe has no model of products of {self.a} and {self.b} numbers: {advice}")
         if self.a.is_integer != self.out.is_integer:
-            raise AccprobeError(f"products of {self.a} operands are never {self.out}: give another format with --out")
+            terms = "products" if self.a_exponent is None else "sums"
+            raise AccprobeError(f"{terms} of {self.a} operands are never {self.out}: give another format with --out")
+
+    @property
+    def kind(self) -> str:
+        """Return what the callable must be, for messages."""
+        return "a product of two matrices" if self.a_exponent is None else "a sum or mean"
 
     @property
     def rounds_operands(self) -> bool:

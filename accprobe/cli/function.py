@@ -223,7 +223,12 @@ def _callables(
         else:
             plain = [subjects.CallableSubject(name, fmt, device, arrays) for name in names]
             request = measure.FunctionRequest(exhaustive=exhaustive or plain[0].device != "cpu")
-            rows = [measure.measure(each, request, shares(each.name)) for each in plain]
+            rows, empty = [], empty_report(plain[0].library, 0)
+            for each in plain:
+                row = measure.measure(
+                    each, request, shares(each.name), lambda stopped: on_report(empty.with_claims([*rows, stopped]))
+                )
+                rows.append(each.with_repetition(row))
             differences.extend([versus.compare_functions(plain[0], plain[1], request.exhaustive)] if len(plain) > 1 else [])
             library = plain[0].library
         on_report(empty_report(library, 0).with_claims(rows))

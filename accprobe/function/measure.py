@@ -42,8 +42,16 @@ class FunctionRequest:
     opcodes: tuple[str, ...] = ()
 
 
-def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = lambda name, share: None) -> FunctionRow:
-    """Return the row of a function. Raises AccprobeError if it is not elementwise, DeviceError if the device fails."""
+def measure(
+    subject: Subject,
+    request: FunctionRequest,
+    progress: ShowShare = lambda name, share: None,
+    on_stopped: Callable[[FunctionRow], object] = lambda row: None,
+) -> FunctionRow:
+    """Return the row of a function. Raises AccprobeError if it is not elementwise, DeviceError if the device fails.
+
+    on_stopped: called with the row of the words compared so far before KeyboardInterrupt is raised.
+    """
     started = time.monotonic()
     progress("sample", 0)
     operands = sample_words(subject.operand)
@@ -58,31 +66,41 @@ def measure(subject: Subject, request: FunctionRequest, progress: ShowShare = la
 
     chunks = [operands] if request.sampled else chunks_of(subject, total)
     done = Pass(subject.result, found, exact_values(function, subject.operand) if function else None)
-    with _COMPARING, lent(subject), np.errstate(all="ignore"):
-        for chunk in chunks:
-            done.add(chunk, subject.words(chunk))
-            progress("all words", done.words / total)
-    verification = Verification(
-        compared=done.words,
-        mismatches=done.mismatches,
-        mismatch=_counterexample(subject, *done.first) if done.first else "",
-        of=of,
-    )
-    return measured_row(
-        subject,
-        (subject.operand, subject.result),
-        verification,
-        started,
-        "" if found else "no model that accprobe knows explains its results",
-        name=subject.name,
-        opcodes=request.opcodes,
-        computes=found.in_words if found else "",
-        digest=f"{done.digest:016x}" if done.words == of else "",
-        errors=_errors(subject, function, done),
-        specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),
-        model=found.record if found else None,
-        contradicted=tuple(contradicted),
-    )
+
+    def row() -> FunctionRow:
+        return measured_row(
+            subject,
+            (subject.operand, subject.result),
+            Verification(
+                compared=done.words,
+                mismatches=done.mismatches,
+                mismatch=_counterexample(subject, *done.first) if done.first else "",
+                of=of,
+            ),
+            started,
+            "" if found else "no model that accprobe knows explains its results",
+            name=subject.name,
+            opcodes=request.opcodes,
+            computes=found.in_words if found else "",
+            digest=f"{done.digest:016x}" if done.words == of else "",
+            errors=_errors(subject, function, done),
+            specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),
+            model=found.record if found else None,
+            contradicted=tuple(contradicted),
+        )
+
+    try:
+        with _COMPARING, lent(subject), np.errstate(all="ignore"):
+            for chunk in chunks:
+                done.add(chunk, subject.words(chunk))
+                progress("all words", done.words / total)
+    except KeyboardInterrupt as e:
+        if done.words:
+            stopped = row()
+            changed = {"reason": str(e) or "interrupted"} | ({"status": "inferred"} if found else {})
+            on_stopped(stopped.model_copy(update=changed))
+        raise
+    return row()
 
 
 def _on_cpu(subject: Subject, words: Any) -> Any:

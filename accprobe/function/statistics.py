@@ -68,19 +68,19 @@ class Pass:
     errors: UlpErrors = field(default_factory=UlpErrors)
 
     def add(self, operands: Any, results: Any) -> None:
-        self.words += results.size
+        """Compare further results; they count once all of them are compared, as a signal may come before."""
         self.digest = (self.digest + results_digest(operands, results)) & (1 << 64) - 1
         if self.exact is not None and self.fmt.is_float:
             self.errors.add(operands, results, self.exact(operands), self.fmt)
-        if self.model is None:
-            return
-        expected = self.model.words(operands)
-        wrong = unlike(results, expected, self.fmt, self.model.any_nan)
-        count = int(wrong.sum())
-        self.mismatches += count
-        if count and self.first is None:
-            i = int(wrong.argmax())
-            self.first = int(operands[i]), int(results[i]), int(expected[i])
+        if self.model is not None:
+            expected = self.model.words(operands)
+            wrong = unlike(results, expected, self.fmt, self.model.any_nan)
+            count = int(wrong.sum())
+            if count and self.first is None:
+                i = int(wrong.argmax())
+                self.first = int(operands[i]), int(results[i]), int(expected[i])
+            self.mismatches += count
+        self.words += results.size
 
 
 def results_digest(operands: Any, results: Any) -> int:

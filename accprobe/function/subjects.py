@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from accprobe.callables.adapter import one_sentence
+from accprobe.callables.adapter import one_sentence, refuse_changed
 from accprobe.callables.arrays import open_arrays
 from accprobe.callables.opening import UserFunction, find_callable, public_functions
 from accprobe.errors import AccprobeError, UnknownName, nearest
+from accprobe.function.reference import word_text
 from accprobe.isa.formats import FORMATS, Bits, Format, get
+from accprobe.records.functions import FunctionRow
 
 # Words of one call: enough to keep a vector unit or a GPU busy; a few arrays fit in a cache or in memory.
 WORDS_A_CALL = {"cpu": 1 << 20, "cuda": 1 << 24}
@@ -127,11 +129,17 @@ class CallableSubject:
 
     def _call(self, words: Bits) -> Any:
         with self._one_sentence("raises"), np.errstate(all="ignore"):
-            return self._function(self.library.operand("x", np.ascontiguousarray(words), self.operand))
+            self._x = self.library.operand("x", np.ascontiguousarray(words), self.operand)
+            return self._function(self._x)
 
     def _check(self, words: Bits) -> None:
-        """Raise AccprobeError unless two calls agree, and half of the words in another order have the same results."""
-        first, again = self.words(words), self.words(words)
+        """Raise AccprobeError unless two calls agree and leave the operand as it is, and half of the words in another order
+        have the same results.
+        """
+        first = self.words(words)
+        refuse_changed(self.name, "x", self.library.patterns(self._x, self.operand) != words)
+        again = self.words(words)
+        self._checked = words, again
         if (first != again).any():
             count = int(np.count_nonzero(first != again))
             raise AccprobeError(f"{self.name} gives other results when called again, in {count:,} of {len(words):,} elements")
@@ -142,6 +150,16 @@ class CallableSubject:
                 f"{self.name} is not elementwise: in {count:,} of {len(order):,} elements the result depends on the place or on"
                 " other elements"
             )
+
+    def with_repetition(self, row: FunctionRow) -> FunctionRow:
+        """Return the row, or an unstable one if the first words now have other results."""
+        words, first = self._checked
+        differ = np.flatnonzero(self.words(words) != first)
+        if not len(differ):
+            return row
+        word = word_text(int(words[differ[0]]), self.operand)
+        reason = f"{len(differ):,} of {len(words):,} operands gave other results when repeated after all others, first {word}"
+        return row.model_copy(update={"status": "unstable", "reason": reason})
 
     def _one_sentence(self, what: str) -> Any:
         return one_sentence(f"{self.name} {what}", self.library.device, self._file)

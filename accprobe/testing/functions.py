@@ -116,7 +116,9 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
     probed = RecordedCallable(_open_callable(f, how))
     spec = probed.spec
     low, high = product_exponents(spec)
-    if high - low < bits or spec.k < 3:
+    if spec.k < 3:
+        raise AccprobeError(f"K is {spec.k}: give at least 3, for X, y and -X")
+    if high - low < bits:
         raise AccprobeError(f"products of {spec.a} and {spec.b} into {spec.out} show no {bits} bits: at most {high - low}")
     top = min(max(0, low + bits), high)
     leaves = np.flatnonzero(_counts(f, probed, how) == 1)

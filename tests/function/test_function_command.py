@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -15,20 +16,34 @@ import accprobe
 from accprobe.cli.function import measure_at_once
 from accprobe.function import quantisers
 from accprobe.function.units import SCALAR_UNITS
+from accprobe.report.report import Report
 
 run = partial(invoke, "function", "--device", "cpu", columns=200)
 
 
 OWN = """
+import signal
 import numpy as np
 import accprobe
-count = 0
+count = calls = chunks = 0
 def whole(x): return x / np.abs(x).max()
 def first(x): return x[:1]
 def again(x):
     global count
     count += 1
     return x * np.float16(count)
+def doubled(x):
+    x *= 2
+    return x
+def later(x):
+    global calls
+    calls += 1
+    return np.sqrt(x) if calls < 5 else np.cbrt(x)
+def stopped(x):
+    global chunks
+    chunks += x.size == 1 << 20
+    if chunks == 2: signal.raise_signal(signal.SIGINT)
+    return np.sqrt(x)
 def fails(x): raise ValueError("no such table")
 def ex2(x): return accprobe.predict("functions-h200:ex2.approx.f32", x)
 def exp(x): return ex2(x.astype(np.float32) * np.float32(1.442695)).astype(np.float16)
@@ -81,6 +96,20 @@ def test_a_defect_in_one_unit_costs_no_other_row(monkeypatch: pytest.MonkeyPatch
     assert rows[0].reason.startswith("a defect of accprobe, please report it: ValueError: no ScalarUnit")
 
 
+def test_results_that_change_after_the_first_calls_are_unstable(own: str) -> None:
+    found = run(f"{own}:later", "--dtype", "f16", "--arrays", "numpy")
+    assert found.exit_code == 1
+    assert re.match(rf"unstable: {own}:later f16: [\d,]+ of 4,099 operands gave other results when repeated", found.stdout)
+
+
+def test_an_interrupted_comparison_keeps_the_words_compared_so_far(own: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    found = run(f"{own}:stopped", "--arrays", "numpy", "-o", str(path))
+    assert (found.exit_code, found.stderr) == (130, f"accprobe: interrupted: {path} has 1 row\n")
+    (row,) = Report.load(path).functions
+    assert (row.status, row.reason, row.verification.compared) == ("inferred", "interrupted", 1 << 20)
+
+
 def test_an_operand_that_differs_is_shown() -> None:
     pytest.importorskip("torch")
     found = run("torch:relu", "--dtype", "f16")
@@ -103,6 +132,7 @@ def test_two_callables_are_compared() -> None:
         ("whole", "is not elementwise: in"),
         ("first", "is not elementwise: it returns [1]"),
         ("again", "gives other results when called again"),
+        ("doubled", "doubled changes its operand x in place, in "),
         ("fails", "raises ValueError: no such table"),
     ],
 )

@@ -80,7 +80,7 @@ REFUSED: dict[str, Multiply] = {
     "with ones at k = 0 only, the result is 0.125: ": lambda a, b: chain(a, b) * np.float32(0.125),
     "the result does not depend on the operands of this call": Cached(),
     "with zeros the result is 0.5 .* and 0.731058": sigmoid,
-    "returns only zeros where a and b have ones": lambda a, b: np.zeros((M, N), np.float32),
+    "returns only zeros where its operands have ones": lambda a, b: np.zeros((M, N), np.float32),
     "with ones at k = 0 only, the result is 0.76": lambda a, b: np.tanh(chain(a, b)),
     "with ones at a single k, the result is": lambda a, b: chain(a, b) + a.sum(),
 }

@@ -49,11 +49,11 @@ def refuse_non_products(subject: RecordedCallable) -> None:
     row, column = np.argwhere(there)[0]
     found = f"with zeros the result is {added[row, column]:.9g} (row {row}, column {column})"
     if (near & (abs(added) >= least))[there].all():
-        raise AccprobeError(f"{found}: this is not a product of two matrices (a bias?)")
+        raise AccprobeError(f"{found}: this is not {spec.kind} (a bias?)")
     if there.mean() > 0.5:
+        term = "product" if spec.a_exponent is None else "element"
         raise AccprobeError(
-            f"{found}, and {one[row, column]:.9g} if one product is 1: this is not a product of two matrices (noise, or an"
-            " activation?)"
+            f"{found}, and {one[row, column]:.9g} if one {term} is 1: this is not {spec.kind} (noise, or an activation?)"
         )
 
 
@@ -249,17 +249,17 @@ def term_multiplicity(subject: RecordedCallable, rows: Ints, columns: Ints) -> I
     if not np.array_equal(found, whole) or (found < 0).any():
         wrong = int(np.flatnonzero(~(found == whole) | (found < 0))[0])
         raise AccprobeError(
-            f"with ones at k = {wrong} only, the result is {found[wrong]:.9g}: not a product of two matrices (a factor,"
+            f"with ones at k = {wrong} only, the result is {found[wrong]:.9g}: not {subject.spec.kind} (a factor,"
             " scales, an activation or another order of the operands?)"
         )
     if not whole.any():
         raise AccprobeError(
-            f"{subject.name} returns only zeros where a and b have ones: not a product of two matrices;"
-            " return d [M, N], such as a @ b"
+            f"{subject.name} returns only zeros where its operands have ones: not {subject.spec.kind}"
+            + "; return d [M, N], such as a @ b" * (subject.spec.a_exponent is None)
         )
     if (least := int(whole.min())) > 1:
         raise AccprobeError(
-            f"with ones at a single k, the result is {least} or more at every k: not a product of two matrices (a"
+            f"with ones at a single k, the result is {least} or more at every k: not {subject.spec.kind} (a"
             " factor, or an activation?)"
         )
     return whole.astype(np.int64)

@@ -77,7 +77,7 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
     if len(rows) == 1:
         (row,) = rows
         done = row.verification
-        if not row.computes or done is None:
+        if not row.computes or done is None or row.status == "unstable":
             return f"{row.title}: {row.reason}"
         where = f"all {done.of:,} operands" if row.is_exhaustive else f"{done.compared:,} of {done.of:,} operands"
         if not 0 < done.of <= MOST_OPERANDS:
@@ -85,7 +85,8 @@ def function_headline(rows: Sequence[FunctionRow]) -> str:
         if done.mismatches:
             return f"{row.title}: {row.computes}, except for {done.mismatches:,} of {done.compared:,} results"
         error = f"; largest error {row.errors.largest:.4g} ulp" if row.errors else ""
-        return f"{row.title}: {row.computes}{error}; {where} compared, 0 differ"
+        stopped = f"; {row.reason}" if row.reason else ""
+        return f"{row.title}: {row.computes}{error}; {where} compared, 0 differ{stopped}"
     confirmed = sum(row.status == "confirmed" for row in rows)
     exhaustive = sum(row.is_exhaustive and row.status == "confirmed" for row in rows)
     skipped = sum(row.status == "skipped" for row in rows)
