@@ -285,7 +285,7 @@ DERIVED = ("order", "instruction")
 
 
 def versus(one: ProductRow, other: ProductRow) -> tuple[bool, str]:
-    """Return whether nothing differs, and "use_fast_accum False -> True changed promote every: 128 -> none"."""
+    """Return whether nothing differs, and "use_fast_accum False -> True changed promotion interval: 128 -> none"."""
     what = _setting(one, other)
     of_shape = {"slice_sizes", "order"} if one.k != other.k else set()
     of_shape |= {REGIONS} if one.shape != other.shape else set()

@@ -109,10 +109,10 @@ class Unknown:
 
 
 def differences(x: Candidate, y: Candidate) -> dict[str, tuple[object, object]]:
-    """Return the findings in which two plans differ."""
-    if x.model == y.model:
-        return {}
-    return {name: (value, y.findings[name]) for name, value in x.findings.items() if value != y.findings.get(name, value)}
+    """Return the findings in which two plans differ. Plans of one model differ at most in the products that they add."""
+    names = x.findings if x.model != y.model else x.findings.keys() & {"each_product_once"}
+    both = {name: (x.findings[name], y.findings.get(name, x.findings[name])) for name in names}
+    return {name: (mine, other) for name, (mine, other) in both.items() if mine != other}
 
 
 def differing_plans(found: Sequence[Explanation]) -> dict[str, tuple[object, object]] | None:

@@ -301,8 +301,12 @@ def of_alignment() -> list[str]:
     return [name for name, field in fields_of(FloatArithmetic).items() if field.of_alignment]
 
 
+_TITLES = {"promote_every": "promotion interval"}
+"""Titles of findings of products that are not their names."""
+
+
 def title(name: str) -> str:
     """Return the title of a feature in tables; an unknown feature keeps its name."""
     what = parsed(name)
-    words = what.record.title if what.record else what.feature.replace("_", " ")
+    words = what.record.title if what.record else _TITLES.get(what.feature, what.feature.replace("_", " "))
     return f"{words} (separate add)" if what.role == "add" else words

@@ -36,16 +36,17 @@ def _verdict(name: str, found: Explanation, out: Format) -> Iterator[Element]:
         )
     else:
         verdict = Phrase(f"explained: {part} results, bit for bit, by", "good")
-    yield Heading((Phrase(f"{name}: "), verdict), 3)
     once = str(plan.findings.get("each_product_once", "yes"))
+    wrong = Phrase(f"WRONG PRODUCTS: {once.removeprefix('no: ')}", "bad")
+    yield Heading((Phrase(f"{name}: "), verdict if once == "yes" else wrong), 3)
     if once != "yes":
-        yield Paragraph(Phrase(f"WRONG PRODUCTS: {once.removeprefix('no: ')}", "bad"))
+        yield Paragraph(verdict)
     shown = {
         name: value
         for name, value in plan.findings.items()
         if (name, value) != ("effective_bits", None) and (name != "each_product_once" or value == "yes")
     }
-    yield fact_grid((title(name), _value(name, value)) for name, value in shown.items())
+    yield fact_grid((_title(name), _value(value)) for name, value in shown.items())
     if remarks := tuple(_remarks(found, plan, out)):
         yield List(remarks)
 
@@ -99,13 +100,18 @@ def _area(rows: tuple[int, int], columns: tuple[int, int]) -> str:
     return f"rows {rows[0]}-{rows[1]}, columns {columns[0]}-{columns[1]}"
 
 
-def _value(name: str, value: object) -> str:
-    return ("never" if name == "promote_every" else "none") if value is None else str(value)
+def _title(name: str) -> str:
+    """Return the title of a finding of a plan. Its result is D, that of an instruction is each sum."""
+    return "rounding to D" if name == "result_rounding" else title(name)
+
+
+def _value(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def _differing(plan: Candidate, beside: Candidate) -> str:
     """Return the findings in which a plan differs from another."""
-    parts = [f"{title(name)} {_value(name, mine)}" for name, (mine, _) in differences(plan, beside).items()]
+    parts = [f"{_title(name)} {_value(mine)}" for name, (mine, _) in differences(plan, beside).items()]
     return " and ".join(parts) or plan.name
 
 
@@ -118,7 +124,7 @@ def _place(place: ElementMismatch, out: Format) -> str:
 def _of_two(found: Sequence[Explanation]) -> Iterator[str]:
     if (differ := differing_plans(found)) is None:
         return
-    parts = [f"{title(name)} {_value(name, mine)} versus {_value(name, other)}" for name, (mine, other) in differ.items()]
+    parts = [f"{_title(name)} {_value(mine)} versus {_value(other)}" for name, (mine, other) in differ.items()]
     if parts:
         yield f"the two differ by {', '.join(parts)}"
     elif any(each.mismatches for each in found):
