@@ -116,10 +116,13 @@ def _recommendation(advice: Advice) -> str:
     own = f"the {advice.out} rounding error ({percent(advice.rounding)})"
     if advice.promote_every is None:
         about = any(weighed(_of_sums(unpromoted), advice.rounding) == "about" for unpromoted, _ in advice.kinds.values())
-        return f"Promotion is not needed at K = {advice.k}: without it the error is {'about' if about else 'below'} {own}."
+        compared = "about" if about else "below"
+        return f"Promotion is not needed at K = {advice.k}: without it the error before D is rounded is {compared} {own}."
     if not advice.is_enough:
-        return f"Promote after every fused sum at K = {advice.k}: even then the error is not below {own}."
-    return f"Promote every {advice.promote_every} products at K = {advice.k}: the error is then below {own}."
+        return f"Promote after every fused sum at K = {advice.k}: even then the error before D is rounded is not below {own}."
+    return (
+        f"Promote every {advice.promote_every} products at K = {advice.k}: the error before D is rounded is then below {own}."
+    )
 
 
 def _reason(advice: Advice, data: str) -> str:

@@ -16,7 +16,7 @@ SCALE_KINDS: tuple[ScaleOf, ...] = ("tensor", "row", "1x128", "128x128")
 LARGEST = 1 << 20
 # Products, rows or columns that share a scale.
 BLOCK = 128
-SHAPE = re.compile(r"(\d{1,9})[x×](\d{1,9})[x×](\d{1,9})")
+_SHAPE = re.compile(r"(\d{1,30})[x×](\d{1,30})[x×](\d{1,30})")
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,7 @@ class Spec:
     a_exponent: int | None = None
 
     def __post_init__(self) -> None:
-        for name, size in (("M", self.m), ("N", self.n), ("K", self.k)):
-            if not 1 <= size <= LARGEST:
-                raise AccprobeError(f"{name} is {size}: give 1 to {LARGEST}")
+        check_sizes(self.m, self.n, self.k)
         if self.a.is_integer != self.b.is_integer:
             advice = "give the same kind of format for both, and let the function quantise its operand"
             raise AccprobeError(f"accprobe has no model of products of {self.a} and {self.b} numbers: {advice}")
@@ -73,11 +71,19 @@ class Spec:
 
 def parse_shape(text: str) -> tuple[int, int, int]:
     """Return M, N and K of "128x256x4096". Raises AccprobeError."""
-    found = SHAPE.fullmatch(text.strip())
+    found = _SHAPE.fullmatch(text.strip())
     if found is None:
         raise AccprobeError(f"'{text:.40}' is not a shape: give MxNxK, such as 128x256x4096")
     m, n, k = map(int, found.groups())
+    check_sizes(m, n, k)
     return m, n, k
+
+
+def check_sizes(m: int, n: int, k: int) -> None:
+    """Raises AccprobeError for a size that is 0 or too large."""
+    for name, size in (("M", m), ("N", n), ("K", k)):
+        if not 1 <= size <= LARGEST:
+            raise AccprobeError(f"{name} is {size}: give 1 to {LARGEST}")
 
 
 def usual_result(a: Format) -> Format:

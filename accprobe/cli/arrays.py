@@ -43,7 +43,8 @@ def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     found = format_of_numpy(array.dtype)
     if fmt is None:
         if found is None:
-            raise AccprobeError(f"{path} has the type {array.dtype}, not a format; give --dtype, or --out for a result")
+            how = "give --dtype, or --out for a result" if array.dtype.kind in "uV" else "save it in one, such as float32"
+            raise AccprobeError(f"{path} has the type {array.dtype}, not a format; {how}")
         fmt = found
     raw = array.dtype.kind in "uV" and array.itemsize == fmt.dtype.itemsize
     if not raw and array.dtype != fmt.ml_dtype:

@@ -97,7 +97,8 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
     from accprobe.isa.formats import FORMATS
 
     if a.shape[1] != b.shape[0]:
-        turned = "; save B transposed" if a.shape[1] == b.shape[1] else ""
+        which = "B" if a.shape[1] == b.shape[1] else "A" if a.shape[0] == b.shape[0] else ""
+        turned = which and f"; save {which} transposed"
         raise AccprobeError(f"A has shape {list(a.shape)} and B {list(b.shape)}; expected [M, K] and [K, N]{turned}")
     if of_a is not of_b and not any_known(of_a, of_b):
         unlike = f"A has the type {of_a} and B {of_b}"

@@ -210,6 +210,8 @@ def _form_of_file(file: Path, form: str, forms: Sequence[str]) -> str:
 
 def check_writable(path: Path) -> None:
     """Check before a long run that its file can be written. Raises AccprobeError."""
+    if path.is_dir():
+        raise AccprobeError(f"{path} is a folder; give the name of a file")
     if not path.parent.is_dir():
         raise AccprobeError(f"{path} cannot be written: there is no folder {path.parent}; create it: mkdir -p {path.parent}")
     try:

@@ -15,7 +15,7 @@ from accprobe.errors import AccprobeError
 
 _SHAPE_HELP = "Rows, and elements per row. Repeatable.  [default: 64x1024; with --ranks: 1024]"
 _DIM_HELP = "Reduced dimension: last (x is [ROWS, K]), first (x is [K, ROWS]) or all (x is [K]; ROWS is 1).  [default: last]"
-_SHAPE = re.compile(r"(\d{1,9})(?:[x×](\d{1,9}))?")
+_SHAPE = re.compile(r"(\d{1,30})(?:[x×](\d{1,30}))?")
 
 
 @click.command("reduce")
@@ -129,6 +129,8 @@ def reduce_command(
 
 def _shape(text: str, ranks: int | None) -> tuple[int, int]:
     """Return the rows and K of "64x4096"; of a collective, its elements, "4096", and the number of ranks."""
+    from accprobe.callables.spec import check_sizes
+
     found = _SHAPE.fullmatch(text.strip())
     if found is None or (found[2] is None) == (ranks is None):
         expected = "ROWSxK, such as 64x4096" if ranks is None else "the number of elements, such as 4096"
@@ -136,4 +138,5 @@ def _shape(text: str, ranks: int | None) -> tuple[int, int]:
     rows, k = int(found[1]), int(found[2] or ranks or 0)
     if not rows or k < 2:
         raise AccprobeError(f"--shape {text} has nothing to add: give at least {'1x2' if ranks is None else '1'}")
+    check_sizes(1, rows, k)
     return rows, k

@@ -148,7 +148,9 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     assert (told.promote_every, told.is_enough) == (4, False)
     unpromoted, promoted = told.kinds["cancelling"]
     assert told.rounding < promoted.error_of_sums < unpromoted.error_of_sums
-    assert next(sentences([], [told])).startswith("Promote after every fused sum at K = 512: even then the error is not below")
+    assert next(sentences([], [told])).startswith(
+        "Promote after every fused sum at K = 512: even then the error before D is rounded is not"
+    )
 
 
 @pytest.mark.slow

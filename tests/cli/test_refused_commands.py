@@ -72,6 +72,8 @@ REFUSED = [
     ("gemm", "no CALLABLE is given; `accprobe gemm --list` lists the built-in ones"),
     ("gemm --list numpy:matmul", "--list prints every built-in callable: leave out numpy:matmul"),
     ("gemm numpy:matmul --data none.npy", "there is no file none.npy"),
+    ("gemm numpy:matmul --shape 8x8x64 --shape 0x8x64", "M is 0: give 1 to 1048576"),
+    ("gemm numpy:matmul --shape 8x8x100000000000", "K is 100000000000: give 1 to 1048576"),
     ("gemm numpy:matmul --arrays jax", "numpy:matmul takes arrays of numpy only, not of jax"),
     ("reduce numpy:sum --sweep rows=8,8", "--sweep 'rows=8,8' has one size, with which nothing is compared"),
     ("gemm numpy:matmul --sweep k=1", "--sweep 'k=1' is not a list of m; give for example m=1,8,64"),
