@@ -37,8 +37,6 @@ LONG, LONG_FIRST = 40, 24
 LABEL = 60
 """Characters of what is read out of a part that scrolls."""
 
-_CODE = re.compile(r"`([^`\n]+)`")
-
 
 def html_page(title: str, blocks: Sequence[Element]) -> str:
     """Return the whole page. Its parts, the headings of level 2 that have an anchor, are linked at the top."""
@@ -153,7 +151,7 @@ def _words(words: Said) -> str:
 
 
 def _span(span: Phrase) -> str:
-    text = _text(span.text) if span.code else _CODE.sub(r"<code>\1</code>", _text(span.text))
+    text = _text(span.text)
     if span.target:
         return f'<a href="#{span.target}">{text.replace(".", "<wbr>.")}</a>'
     if span.code:
@@ -162,8 +160,8 @@ def _span(span: Phrase) -> str:
 
 
 def _text(text: str) -> str:
-    """Return the text as markup that shows it; an arrow is not broken."""
-    return escape(unglued(text)).replace("-&gt;", '<span class="arrow">-&gt;</span>')
+    """Return the text as markup that shows it; an arrow and a number such as 7.6e-04 are not broken."""
+    return re.sub(r"-&gt;|\b\d[\d.]*e-\d+", r'<span class="unbroken">\g<0></span>', escape(unglued(text)))
 
 
 def _class(class_: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -45,8 +46,8 @@ class ProgramRun:
     def is_compiled(self) -> bool:
         return self.backend not in ("", "eager")
 
-    def load(self) -> Callable[..., Any]:
-        """Return the function, with the same random state each time. Raises AccprobeError."""
+    def load(self, file: str) -> Callable[..., Any]:
+        """Return the function, of the resolved file, with the same random state each time. Raises AccprobeError."""
         import torch
 
         torch.manual_seed(_SEED)
@@ -54,10 +55,21 @@ class ProgramRun:
         if function is None:
             if ".py:" not in self.name:
                 raise AccprobeError(f"'{self.name}' names no function of a file: give FILE.py:FUNCTION")
-            found = find_callable(self.name)
+            found = find_callable(f"{file}:{self.name.partition(':')[2]}")
             assert isinstance(found, UserFunction)
             function = found.function
+            self._check_parameters(function)
         return function
+
+    def _check_parameters(self, function: Callable[..., Any]) -> None:
+        """Raise AccprobeError if a parameter without a default gets no value."""
+        with suppress(ValueError):  # functions in C may have no signature
+            for each in signature(function).parameters.values():
+                if each.default is each.empty and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+                    options = {"batch": "--batch N,N", "dtype": "--dtype A,B"}
+                    advice = f"give {options[each.name]}" if each.name in options else "give it a default value in the file"
+                    if each.name not in self.keywords:
+                        raise AccprobeError(f"{self.name} has the parameter `{each.name}`: {advice}")
 
 
 class _Side:
@@ -68,6 +80,8 @@ class _Side:
     """
 
     def __init__(self, run: ProgramRun, mapped: Mapped | None) -> None:
+        self._file = str(Path(run.name.partition(":")[0]).resolve()) if run.name else ""
+        """Resolved before the function runs, which may change the working directory."""
         self.run, self.mapped = run, mapped
         self._compiled: Callable[..., Any] | None = None
 
@@ -76,10 +90,9 @@ class _Side:
         import torch
 
         recorder, name = Recorder(mapped=self.mapped, **options), self.run.name
-        file = str(Path(name.partition(":")[0]).resolve()) if name else ""
         flags = ((*_find_holder(flag), value) for flag, value in self.run.flags.items())
-        with attributes_set(flags), isolate_program(name or "the function", file, lambda: "nothing was compared"):
-            function = self._compiled or self.run.load()
+        with attributes_set(flags), isolate_program(name or "the function", self._file, lambda: "nothing was compared"):
+            function = self._compiled or self.run.load(self._file)
             if self.run.is_compiled and self._compiled is None:
                 torch.compiler.reset()
                 function = self._compiled = torch.compile(function, backend=self.run.backend)

@@ -23,10 +23,10 @@ from accprobe.trace.replay import (
     POSITIONS,
     Operand,
     RecordedCall,
+    comparable_words,
     count_differing,
     differing_arguments,
     named_arguments,
-    tensor_words,
     terms_of,
 )
 from accprobe.trace.sides import KeptCalls, OriginSide, are_parts_equal, compared_parts, kernel_names, pair_sides
@@ -115,13 +115,15 @@ def _input(origin: DifferenceOrigin, left: OriginSide, right: OriginSide) -> Cau
     reader, value = origin.readers[0], origin.values[0]
     place = next((i for i, x in enumerate(reader.inputs) if x == value), 0)
     parameter = WEIGHTS.get(reader.packet, {}).get(place)
-    name = f"{parameter} {origin.module}.{parameter}" if parameter and origin.module else f"operand {place} of {reader.packet}"
+    name = f"operand {place} of {reader.packet}, which no recorded operation computed,"
+    if parameter and origin.module:
+        name = f"{parameter} {origin.module}.{parameter}"
     types = [x.dtype for x in origin.values]
     if types[0] != types[1]:
         return Cause("input", f"{name} is {types[0]} against {types[1]}", verified=True)
     if left.value is None or right.value is None:
         return Cause("input", f"{name} differs")
-    return Cause("input", f"{name}: {_differing_words(*compared_parts(left, right))}", verified=True)
+    return Cause("input", f"{name.removesuffix(',')}: {_differing_words(*compared_parts(left, right))}", verified=True)
 
 
 def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
@@ -182,12 +184,12 @@ def _differing_words(x: Any, y: Any) -> str:
     """Return "12 of 512 elements differ", which bit of one does, or that one tensor is the other one rounded."""
     import torch
 
-    first, second = tensor_words(x), tensor_words(y).to(x.device)
+    first, second = comparable_words(x, y)
     differ = first != second
     count = int(differ.sum())
     if count == 1:
         bits = (int(first[differ]) ^ int(second[differ])) & ((1 << 8 * first.element_size()) - 1)
-        which = f", in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 else ""
+        which = f", in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 and x.dtype == y.dtype else ""
         return f"1 of {first.numel():,} elements differs{which}"
     text = f"{count:,} of {first.numel():,} elements differ"
     for name in WEIGHT_TYPES if x.is_floating_point() else ():

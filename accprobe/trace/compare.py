@@ -229,9 +229,7 @@ class _Run:
                 self.known |= value.hashes
 
     def state_behind(self, number: int) -> Literal["consequence", "unmapped"] | None:
-        """Return the state of a reader of an operation with other results than in the other run, or with ones that cannot be
-        compared; None if its results are equal.
-        """
+        """Return the state of operations that read the results of one, None if these are equal in both runs."""
         state = self.states.get(number)
         if state in ("origin", "consequence"):
             return "consequence"
@@ -314,13 +312,11 @@ class _Comparing:
         return "origin"
 
     def _adds_other_terms(self, left: Sequence[TracedOperation], right: Sequence[TracedOperation]) -> bool:
-        """Return whether operations of one side add terms that the other side does not have, and mark them as unmapped."""
+        """Return whether the same operations of both sides add other terms, because of the mapping."""
         if self._found.mapping is None or self._sharded:
             return False
         sides = [[x for x in side if x.packet not in COPIES] for side in (left, right)]
-        if [x.packet for x in sides[0]] != [x.packet for x in sides[1]]:
-            return False
-        return any(map(adds_other_terms, *sides))
+        return [x.packet for x in sides[0]] == [x.packet for x in sides[1]] and any(map(adds_other_terms, *sides))
 
     def _trace_back(
         self, p: TensorValue, q: TensorValue, readers: tuple[TracedOperation, TracedOperation], equal_after: bool
@@ -351,6 +347,11 @@ class _Comparing:
             for run, block in zip(self._runs, (of_a, of_b), strict=True):
                 run.states.update((operation.number, "unmapped") for operation in block)
             return "unmapped"
+        if len(of_a) > 1 < len(of_b) and (pair := _one_differing_input(of_a[-1], of_b[-1])):
+            state = self._trace_back(*pair, (of_a[-1], of_b[-1]), equal_after)
+            for run, block in zip(self._runs, (of_a, of_b), strict=True):
+                run.states[block[-1].number] = state
+            return state
         if is_input:
             self._inputs.add((p.id, q.id))
         self._found.origins.append(DifferenceOrigin(of_a, of_b, (p, q), readers, unrecorded))
@@ -359,9 +360,10 @@ class _Comparing:
         return "consequence"
 
 
-def _block(
-    value: TensorValue, run: _Run, other: _Run
-) -> tuple[tuple[TracedOperation, ...], bool] | Literal["consequence", "unmapped"]:
+_Block = tuple[tuple[TracedOperation, ...], bool] | Literal["consequence", "unmapped"]
+
+
+def _block(value: TensorValue, run: _Run, other: _Run) -> _Block:
     """Return the operations that compute a value from values that the other run has too, or the state of its readers.
 
     The second result is whether a value has no operation, and the other run does not have it.
@@ -384,6 +386,14 @@ def _block(
         found.add(number)
         waiting += [x for x in operation.inputs if x.id != each.id]
     return tuple(run.operations[number] for number in sorted(found)), is_unknown
+
+
+def _one_differing_input(x: TracedOperation, y: TracedOperation) -> tuple[TensorValue, TensorValue] | None:
+    """Return the only input in which two calls of one operation differ; None for other calls, or more inputs."""
+    if (x.name, x.arguments, len(x.inputs)) != (y.name, y.arguments, len(y.inputs)):
+        return None
+    differing = [(p, q) for p, q in zip(x.inputs, y.inputs, strict=True) if not same(p, q)]
+    return differing[0] if len(differing) == 1 and differing[0][0].shape == differing[0][1].shape else None
 
 
 def _reshaped(x: TensorValue, y: TensorValue) -> bool:

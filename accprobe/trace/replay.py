@@ -188,6 +188,14 @@ def tensor_words(tensor: Any) -> Any:
     return tensor.detach().contiguous().view(kinds[tensor.element_size()])
 
 
+def comparable_words(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return the bits of two tensors on one device, of their values in f64 if the tensors have different types."""
+    if x.dtype != y.dtype and not (x.is_complex() or y.is_complex()):
+        x, y = x.double(), y.double()
+    return tensor_words(x), tensor_words(y).to(x.device)
+
+
 def count_differing(x: Any, y: Any) -> int:
-    """Return how many elements of two tensors differ in their bits."""
-    return int((tensor_words(x) != tensor_words(y).to(x.device)).sum())
+    """Return how many elements of two tensors differ in their bits, or in their values if they have different types."""
+    first, second = comparable_words(x, y)
+    return int((first != second).sum())

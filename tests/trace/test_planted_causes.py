@@ -14,7 +14,7 @@ import pytest
 from accprobe.errors import AccprobeError
 from accprobe.trace import ProgramRun, causes, compare_folders, functions, record, run_both
 from accprobe.trace.compare import TraceComparison
-from accprobe.trace.replay import RecordedCall, copy_operand
+from accprobe.trace.replay import RecordedCall, copy_operand, count_differing
 from accprobe.trace.summary import trace_headline
 
 torch = pytest.importorskip("torch")
@@ -137,6 +137,19 @@ def test_a_planted_difference_is_the_one_origin(name: str, tmp_path: Path) -> No
         if verified or name != "fused":  # that the two operations are one is seen in the words alone
             assert origin.cause.kind == kind
             assert text in origin.cause.text
+
+
+def test_a_block_ends_before_the_same_operation_of_both_sides() -> None:
+    """The product that reads the sum hid the split: "another formula"."""
+    last = torch.rand(K, 4)
+    one, other = (ProgramRun(function=lambda f=f: f(SQUARE) @ last) for f in MIDDLES["split"][:2])
+    (origin,) = run_both(one, other).origins
+    assert (origin.operation, origin.cause.kind) == ("aten.mm against aten.mm + aten.mm + aten.add", "split_k")
+
+
+def test_elements_of_other_types_are_compared_by_value() -> None:
+    """Words of 32 and of 16 bits were compared: 3 of 3 elements differed."""
+    assert count_differing(torch.tensor([1.0, 1.25, 1.001]), torch.tensor([1.0, 1.25, 1.001]).bfloat16()) == 1
 
 
 def test_functions_of_both_sides_are_named() -> None:
