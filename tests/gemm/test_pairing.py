@@ -103,6 +103,12 @@ def test_a_mispaired_product_is_not_confirmed() -> None:
         assert_every_k_once(plan, shape=(M, N, K))
 
 
+def test_places_in_reports_keep_their_words() -> None:
+    """Comparisons match the regions of a report with those of older ones by these words."""
+    region = Region(np.arange(1), np.arange(64), 64)
+    assert (str(region), region.where) == ("row 0, columns 0-63", "rows 0, columns 0-63")
+
+
 def test_a_tile_of_both_is_where_it_is_found() -> None:
     def function(a: Array, b: Array) -> Array:
         other = b.copy()

@@ -97,7 +97,8 @@ def _short_plan(plan: Candidate) -> str:
 
 
 def _area(rows: tuple[int, int], columns: tuple[int, int]) -> str:
-    return f"rows {rows[0]}-{rows[1]}, columns {columns[0]}-{columns[1]}"
+    lines = (("row", *rows), ("column", *columns))
+    return ", ".join(f"{noun} {first}" if first == last else f"{noun}s {first}-{last}" for noun, first, last in lines)
 
 
 def _title(name: str) -> str:
