@@ -47,7 +47,7 @@ def find_uncomparable(found: TraceComparison) -> str:
             return f"{x.packet} reads or gives a sparse, nested, conjugated or meta tensor; its bits are not read"
         if found.mapping is not None and adds_other_terms(x, y):
             shapes = operand_shapes(DifferenceOrigin((x,), (y,), (x.outputs[0], y.outputs[0])))
-            return f"{x.packet} {shapes} adds over the dimension of the mapping, so the two runs add different terms"
+            return f"{x.packet} {shapes} reduces over the mapped dimension, which has different elements in the two runs"
     return ""
 
 
