@@ -10,7 +10,7 @@ def _extra(name: str) -> str:
 
 GPU_STACK = _extra("cuda13")
 EITHER_GPU_STACK = f"{GPU_STACK} (or [cuda12])"
-NVML = "pip install nvidia-ml-py"
+NVML = "python3 -m pip install nvidia-ml-py"
 RAY = _extra("fleet")
 NUMBA = _extra("fast")
 SASS = _extra("sass")

@@ -155,5 +155,5 @@ def _tools(items: Iterable[Item]) -> Grid:
 
 
 def _remark(item: Item) -> str:
-    install = f"install: {item.remedy}" if item.remedy.startswith(("pip ", "http")) else item.remedy
+    install = f"install: {item.remedy}" if item.remedy.startswith("http") else item.remedy
     return "; ".join(filter(None, [item.note, "" if item.found else install]))

@@ -159,12 +159,16 @@ def _environment(a: Report, b: Report) -> Iterator[Change]:
         {"device": r.device.name, "architecture": r.device.architecture}
         | {"accprobe": " ".join(filter(None, (r.tool.version, r.tool.commit)))}
         | {key: str(value) for key, value in r.environment.items()}
-        | {key.replace("_", " "): str(value) for key, value in r.device.facts.items()}
+        | {_FACTS.get(key, key.replace("_", " ")): str(value) for key, value in r.device.facts.items()}
         for r in (a, b)
     )
     for what in dict.fromkeys([*of_a, *of_b]):
         if of_a.get(what) != of_b.get(what):
             yield Change(what, of_a.get(what, ""), of_b.get(what, ""))
+
+
+# Facts about a device with units; others follow their names.
+_FACTS = {"memory_gib": "memory (GiB)", "max_clock_mhz": "largest clock (MHz)"}
 
 
 # Short names of fields in a headline; other fields have their titles.

@@ -146,7 +146,7 @@ class RecordedCallable:
 
     def _check_calls(self, more: int) -> None:
         if self.call_limit is not None and self.calls + more > self.call_limit:
-            raise TooManyCalls(f"the accumulation order was not determined within {self.call_limit} calls")
+            raise TooManyCalls(f"the accumulation order was not determined within {self.call_limit:,} calls")
 
     def repeat(self, call: Call) -> NDArray[np.bool_]:
         """Repeat a call identically and return which elements differ, [M, N]."""

@@ -155,7 +155,7 @@ def row(
 def _region(outcome: ProductOutcome, found: RegionOutcome) -> RegionRecord:
     surviving = tuple(f"{alternative.property}: {alternative.how}" for alternative in found.surviving)
     return RegionRecord(
-        where=str(found.region),
+        where=found.region.where,
         elements=found.region.elements,
         findings=findings(outcome, found),
         model=None if found.is_far_off else found.plan,
@@ -173,7 +173,7 @@ def status(outcome: ProductOutcome) -> tuple[Status, str]:
     if outcome.first.other and not changed:
         return "unstable", first_in_words(outcome.first)
     if changed and (reason or outcome.first.other):
-        words = f"identical calls give other bits in {changed} element{'s' * (changed != 1)}"
+        words = f"identical calls give other bits in {changed:,} of {outcome.spec.m * outcome.spec.n:,} elements"
         return "unstable", f"{words}; {reason}" if reason else words
     return ("inferred", reason) if reason else ("confirmed", "")
 
@@ -188,7 +188,8 @@ def not_explained(outcome: ProductOutcome) -> str:
         if found.plan is None or found.mismatches:
             far = ["the nearest plan is too far off to be suggested"] if found.is_far_off else []
             fresh = [_fresh_mismatches(verification)] if found.mismatches and verification.mismatches else []
-            return "; ".join([f"{found.region}: {found.reason}", *fresh, *far])
+            where = "" if found.region.changing else f"{found.region}: "  # the whole result: more than what changes
+            return "; ".join([f"{where}{found.reason}", *fresh, *far])
     in_range = all(found.fits_in_range and not found.kept.overflowed for found in outcome.found)
     if (kept.contradicting or verification.mismatches) and in_range and verification.mismatches == verification.subnormal:
         compared = f"{verification.mismatches:,} of {verification.elements:,} fresh ones"
@@ -213,7 +214,7 @@ def not_explained(outcome: ProductOutcome) -> str:
 def _fresh_mismatches(verification: PlanVerification) -> str:
     """Return the mismatches of fresh operands by operand distribution."""
     kinds = (f"{kind} {verification.mismatches_of.get(kind, 0):,} of {count:,}" for kind, count in verification.kinds.items())
-    differ = f"{verification.mismatches} of {verification.elements} fresh elements"
+    differ = f"{verification.mismatches:,} of {verification.elements:,} fresh elements"
     return f"{differ} differ from the plan ({', '.join(kinds)})"
 
 

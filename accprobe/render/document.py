@@ -92,7 +92,7 @@ class Column:
     need: "always" columns are never left out; "context" ones are shown while the others fit, "detail" ones while no cell takes
     a second line. detail_if_same: `tabulate` makes it "detail" where all its texts are the same. least: the smallest width.
     whole: no cell is broken. number: aligned to the right. once: a terminal shows a text of several lines as "as above" where
-    the row above has it too.
+    the row above has it too. missing: `tabulate` shows it in an empty cell where other rows have a text.
     """
 
     header: str = ""
@@ -103,6 +103,7 @@ class Column:
     whole: bool = False
     number: bool = False
     once: bool = False
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ def tabulate(
     )
     groups = [group(record) for record in every] if group else []
     ends = frozenset(i for i, (one, below) in enumerate(pairwise(groups)) if one != below)
-    return Grid(tuple(shown), tuple(tuple(row[i] for i in kept) for row in rows), ends, **more)
+    cells = (tuple(row[i] if text_of(row[i]) else columns[i].missing for i in kept) for row in rows)
+    return Grid(tuple(shown), tuple(cells), ends, **more)
 
 
 def grouped(members: Iterable[tuple[_Key, _Member]]) -> dict[_Key, list[_Member]]:

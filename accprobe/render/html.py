@@ -37,6 +37,8 @@ LONG, LONG_FIRST = 40, 24
 LABEL = 60
 """Characters of what is read out of a part that scrolls."""
 
+_CODE = re.compile(r"`([^`\n]+)`")
+
 
 def html_page(title: str, blocks: Sequence[Element]) -> str:
     """Return the whole page. Its parts, the headings of level 2 that have an anchor, are linked at the top."""
@@ -151,7 +153,7 @@ def _words(words: Said) -> str:
 
 
 def _span(span: Phrase) -> str:
-    text = _text(span.text)
+    text = _text(span.text) if span.code else _CODE.sub(r"<code>\1</code>", _text(span.text))
     if span.target:
         return f'<a href="#{span.target}">{text.replace(".", "<wbr>.")}</a>'
     if span.code:

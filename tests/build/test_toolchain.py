@@ -95,7 +95,7 @@ def test_inventory_has_an_install_line_for_all_that_is_missing(monkeypatch: pyte
     assert programs | {"driver", "GPU", "cupy", "cuda.core", "nvrtc", "triton", "torch", "ray", "nvidia-ml-py"} <= set(items)
     assert not any(items[name].found for name in ("cupy", "ray", "nvidia-ml-py"))
     assert "[fleet]" in items["ray"].remedy
-    assert items["nvidia-ml-py"].remedy == "pip install nvidia-ml-py"
+    assert items["nvidia-ml-py"].remedy == "python3 -m pip install nvidia-ml-py"
     assert all(item.remedy for item in items.values() if not item.found)
 
 

@@ -115,6 +115,13 @@ class Region:
     changing: bool = False
 
     def __str__(self) -> str:
+        return ", ".join(
+            f"{noun}{'s' * (len(lines) > 1)} {ranges(lines)}" for noun, lines in (("row", self.rows), ("column", self.columns))
+        )
+
+    @property
+    def where(self) -> str:
+        """Return the rows and columns as in every report: comparisons match regions by these words."""
         return f"rows {ranges(self.rows)}, columns {ranges(self.columns)}"
 
 

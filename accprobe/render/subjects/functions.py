@@ -14,9 +14,9 @@ from accprobe.report.words import percent, so_many
 COLUMNS = (
     Column("function", lambda row: row.title, least=22),
     Column("computes", lambda row: row.computes or "unknown", least=24),
-    Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True),
-    Column("correctly\nrounded", lambda row: _share(row), "context", number=True),
-    Column("ran as", lambda row: " + ".join(row.opcodes), "context"),
+    Column("largest\nulp", lambda row: f"{row.errors.largest:.4g}" if row.errors else "", number=True, missing="–"),
+    Column("correctly\nrounded", lambda row: _share(row), "context", number=True, missing="–"),
+    Column("ran as", lambda row: " + ".join(row.opcodes), missing="–"),
     Column("results", lambda row: f"{row.verification.compared:,}" if row.verification else "", "detail", number=True),
     Column("differ", lambda row: f"{row.verification.mismatches:,}" if row.computes and row.verification else "", number=True),
     Column("status", lambda row: Phrase(row.status, row.status), whole=True),
@@ -26,7 +26,7 @@ IN_SHORT = (
     replace(COLUMNS[0], least=16),
     Column("computes", lambda row: computes_in_short(row.computes), least=31),
     *COLUMNS[2:4],
-    Column("ran as", lambda row: _main_opcode(row), "context", whole=True),
+    Column("ran as", lambda row: _main_opcode(row), least=12, missing="–"),
 )
 """The columns of a table with one line for each of many functions."""
 
@@ -47,7 +47,7 @@ def function_blocks(rows: Sequence[FunctionRow], expand: bool = False) -> Iterat
     else:
         yield tabulate(IN_SHORT, [row for row in rows if row.status == "confirmed"])
         for (status, reason), count in Counter((row.status, row.reason) for row in rows if row.status != "confirmed").items():
-            yield Paragraph((Phrase(f"{status}: ", status), Phrase(f"{so_many(count, 'function')}: {reason or 'see below'}")))
+            yield Paragraph((Phrase(f"{status}: ", status), Phrase(f"{reason or 'see below'}: {so_many(count, 'function')}")))
         yield Paragraph(Phrase("A function's name, or --all, shows its special operands, opcodes and model in full.", "quiet"))
     remarks = [remark for row in rows for remark in remarks_of(row, len(rows) > 1)]
     if remarks:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from accprobe.isa.formats import FORMATS
@@ -20,6 +21,7 @@ from accprobe.render.document import (
     Phrases,
     Section,
     fact_grid,
+    paragraphs,
     tabulate,
 )
 from accprobe.render.subjects.instruction import PROVISOS
@@ -54,6 +56,12 @@ OF_SOME_OUTPUTS = "The findings are verified for the outputs of the plans shown,
 NOT_COMPARED = "The findings are not verified: no fresh outputs were compared."
 
 
+MARKS = {
+    "~": "~: suggested: explains most results of a row that is not confirmed; any other value is possible.",
+    r"\w\)?\?": "?: undetermined: several values explain every result.",
+}
+"""Meanings of marks of values, by their pattern."""
+
 ProductLine = tuple[str, Phrase]
 """A label and the text beside it."""
 
@@ -66,15 +74,29 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
             if faults := tuple(alarms(row)):
                 yield List(faults, "!")
             yield product_section(row)
+        yield from _legend(words for row in shown for words in (_result(row), *(said.text for _, said in _every_line(row))))
         return
     yield Heading(f"{status_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
         yield List(of_any, "!")
     yield tabulate(COLUMNS, shown)
+    yield from _legend(words for row in shown for words in (_order(row), _bits(row).text, _result(row)))
     for row in shown:
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))
         yield from _mismatch(row, f"{row.title}: ")
+
+
+def _every_line(row: ProductRow) -> Iterator[ProductLine]:
+    yield from lines(row)
+    for _, plan in plans(row):
+        yield from plan
+
+
+def _legend(texts: Iterable[str]) -> Iterator[Paragraph]:
+    """Yield the meaning of the marks in the texts."""
+    shown = "\n".join(texts)
+    yield from paragraphs((meaning for mark, meaning in MARKS.items() if re.search(mark, shown)), "quiet")
 
 
 def products_page(rows: Sequence[ProductRow]) -> Iterator[Element]:
