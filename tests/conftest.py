@@ -28,6 +28,12 @@ settings.register_profile("fresh", derandomize=False)
 settings.load_profile("fixed")
 
 
+@pytest.fixture(autouse=True)
+def without_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the lines that a slow machine would see after ten seconds out of what commands print."""
+    monkeypatch.setattr("accprobe.render.progress.BETWEEN_LINES", 1e9)
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Return one more than the cores: many tests wait for a subprocess."""
     return len(os.sched_getaffinity(0)) + 1

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 @click.option(
     "--coverage",
     is_flag=True,
-    help="Generate operands for every event of a model, and count the events covered. An event is a case of the arithmetic,"
-    " such as a tie or a term shifted out.",
+    help="Compare operands for each event of a model too, as far as operands are found, and count the events covered. An event"
+    " is a case of the arithmetic, such as a tie or a term shifted out.",
 )
 @time_limit_option
 @output_options("json")
@@ -46,8 +46,8 @@ def verify_command(models: str, device: str, dots: int, select: tuple[str, ...],
 
     Needs: extra cuda13 or cuda12 on a GPU; nothing for cpu and sim: devices.
 
-    Exit status 0: no mismatch. 1: a mismatch, an event not covered under --coverage, or --time-limit ended it. 2: error. 130:
-    interrupted.
+    Exit status 0: no mismatch. 1: a mismatch, under --coverage an event with known operands that was not covered, or
+    --time-limit ended it. 2: error. 130: interrupted.
 
     \b
     Examples:

@@ -51,7 +51,7 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Cause:
-    """verified: both sides gave their recorded words again, or their models predict them bit for bit.
+    """verified: both sides gave their recorded results again, or their models predict them bit for bit.
 
     fixes: changes that made both sides equal when tried. fixes_tried: fixes were wanted, even if none was found.
     """
@@ -69,7 +69,7 @@ class DifferenceOrigin:
 
     values: the results that differ. readers: for blocks, the operations that read them. unrecorded: sides, "A" or "B", whose
     value comes from no recorded operation: an input of the run, or compiled code. sides: both sides with their operands, empty
-    until they are explained. differing, of: words of the part that is compared, None if the results were not kept.
+    until they are explained. differing: elements that differ, of so many compared ones; None if the results were not kept.
     """
 
     left: tuple[TracedOperation, ...]

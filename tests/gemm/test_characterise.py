@@ -161,7 +161,7 @@ def test_a_faulty_output_is_named_and_not_confirmed() -> None:
     plan, fault = replace(HOPPER, k=64), np.zeros((32, 32), np.uint32)
     fault[5, 11] = 1
     outcome = characterise(FunctionBox(spec_of(plan), lambda a, b: plan(a, b).view(np.uint32) | fault), elements=ELEMENTS)
-    place, by_name = "rows 5, columns 11", findings(outcome)
+    place, by_name = "row 5, column 11", findings(outcome)
     assert status(outcome) == ("inferred", f"elements with other bits than the rest were not probed: {place}")
     assert by_name["same_everywhere"].value == "no"
     assert by_name["same_everywhere"].note == f"2 plans: 1023 at {outcome.regions[0]}; 1 at {place}"
