@@ -183,7 +183,8 @@ class QuantisedPair:
         """Return how a kernel with the plan `model` applies the scales, and their values, or None if it cannot.
 
         It cannot if a block along K has no promotion at its end, or if the scales are not in `_SCALES_OF_MODEL`.
-        Tensor and row scales are applied once after the sum, block scales by the multiply-add that promotes.
+        Tensor and row scales are applied once after the sum; block scales where the plan promotes, by a multiply-add unless
+        the plan says otherwise.
         """
         if self.scale not in _SCALES_OF_MODEL:
             return None

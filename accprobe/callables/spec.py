@@ -14,7 +14,7 @@ from accprobe.model.product import ScaleOf
 SCALE_KINDS: tuple[ScaleOf, ...] = ("tensor", "row", "1x128", "128x128")
 # Upper limit of M, N and K.
 LARGEST = 1 << 20
-# Products, rows or columns that share a scale.
+# Products, or columns of B, that share a scale.
 BLOCK = 128
 _SHAPE = re.compile(r"(\d{1,30})[x×](\d{1,30})[x×](\d{1,30})")
 

@@ -58,7 +58,7 @@ def explain_command(
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
 
     Exit status 0: one plan explains every compared element of all results. 1: elements are not explained, products are missing
-    or counted twice, or two results have different plans. 2: error.
+    or counted twice, or a region or the other result has another plan. 2: error.
 
     \b
     Example:
@@ -83,7 +83,7 @@ def explain_command(
     with progress_bar("plans") as show:
         found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(PERCENT * part), PERCENT, name))
     names = [str(path) for path in (got, other) if path is not None]
-    differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products for each in found)
+    differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products or each.regions for each in found)
     text = json.dumps(_json(names, found, spec.out), indent=2) + "\n"
     to.deliver(lambda: explanation_blocks(names, found, spec.out), differs, json=lambda: text)
     if differs:

@@ -265,7 +265,7 @@ class ProductRun:
             return replace(setting, request=replace(setting.request, shape=shape))
 
         def box(m: int) -> Any:
-            show(ms.index(m), len(ms), f"{setting.callable}: row 0 of {m}")
+            show(ms.index(m), len(ms), f"{setting.callable}: rows of {m}")
             adapter = self.open(at(m)).adapter
             return RowsOfX(adapter) if reduced else adapter
 

@@ -143,7 +143,7 @@ class PlanSearch:
         count = len(self._sample.rows)
         if best.mismatches == count:
             return Explanation(d.size, count, count, ())
-        self._progress("words", 0)
+        self._progress("comparison of all elements", 0)
         survivors: dict[ProductModel, Candidate] = {}
         for found in best.found[: SURVIVORS if 2 * best.mismatches < count else 1]:
             candidate = found if isinstance(found, Candidate) else Candidate(found.step.name, found.findings, found.model())

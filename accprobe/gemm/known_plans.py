@@ -69,7 +69,8 @@ class Explanation:
     @property
     def adds_wrong_products(self) -> bool:
         """Return whether products are missing from the result or count twice."""
-        return any(plan.findings.get("each_product_once", "yes") != "yes" for plan in self.plans[:1])
+        own = any(plan.findings.get("each_product_once", "yes") != "yes" for plan in self.plans[:1])
+        return own or any(part.found.adds_wrong_products for part in self.regions)
 
     @property
     def nearly(self) -> bool:

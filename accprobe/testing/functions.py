@@ -59,7 +59,7 @@ DRAWS_OF_A_KIND = 2
 """Products of fresh operands of each kind on which two functions are compared."""
 
 FRESH = 1 << 12
-"""Elements of fresh operands that a plan is verified on."""
+"""Elements of D, of fresh operands, that a plan is verified on."""
 
 
 class How(TypedDict, total=False):
@@ -304,7 +304,7 @@ def _places(k: int) -> Ints:
 
 
 def _kept(probed: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return where X + y - X is y, for X = 2^top and y so many bits below."""
+    """Return where the products X + Y - X sum to Y, for X = 2^top and Y so many bits below."""
     spec = probed.spec
     powers = {exponent: layout_of(spec).power(exponent) for exponent in {top, *(top - below).tolist()}}
     small = np.array([powers[int(exponent)] for exponent in top - below])

@@ -32,8 +32,8 @@ Kind = Literal[
     "dropout", "input", "unknown",
 ]  # fmt: skip
 """Kinds of causes. partials: the format, order or sizes of a product's partial sums. order: the order, bits or rounding of its
-other additions, or the place of its bias. reduction: sums of other operations, such as aten.sum or attention. function: other
-operations or scalar functions.
+other additions, or the place of its bias. reduction: sums other than products, such as aten.sum or attention. function: the
+sides call different operations or scalar functions.
 """
 
 NOT_REACHED = "not explained: interrupted"
@@ -229,7 +229,7 @@ class _Run:
                 self.known |= value.hashes
 
     def state_behind(self, number: int) -> Literal["consequence", "unmapped"] | None:
-        """Return the state of operations that read the results of one, None if these are equal in both runs."""
+        """Return the state that the results of an operation give those that read them, None if they give none."""
         state = self.states.get(number)
         if state in ("origin", "consequence"):
             return "consequence"
@@ -269,7 +269,9 @@ class _Comparing:
         if len(x.inputs) == len(y.inputs) and (overwrites or all(map(same, x.inputs, y.inputs))):
             if self._mixes(x, y) and not outputs_equal:
                 return "unmapped"
-            constants = not x.inputs and x.arguments != y.arguments  # such as other positions: an origin where they are read
+            constants = (
+                not x.inputs and x.arguments != y.arguments
+            )  # such as positions from aten.arange: compared where they are read
             return "equal" if outputs_equal else "deferred" if constants else self._of_equal_inputs(x, y)
         if self._mixes(x, y):
             return "equal" if outputs_equal else "unmapped"

@@ -104,6 +104,18 @@ def test_a_result_without_a_product_differs(folder: Path) -> None:
     assert "both have the same plan" not in explain("lacks.npy", "chain.npy").stdout
 
 
+def test_a_region_without_a_product_differs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((32, 64), np.float32), rng.standard_normal((64, 96), np.float32)
+    lacks = np.where(np.arange(64)[:, None] == 5, 0, b)
+    d = np.where(np.arange(96) < 32, a.astype(np.float64) @ lacks, a.astype(np.float64) @ b).astype(np.float32)
+    for name, array in {"a": a, "b": b, "d": d}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    result = explain(str(tmp_path / "d.npy"), a=str(tmp_path / "a.npy"), b=str(tmp_path / "b.npy"), dtype=None)
+    assert "with WRONG PRODUCTS in a region" in result.stdout
+    assert result.exit_code == 1
+
+
 def test_no_known_plan(folder: Path) -> None:
     a, b = operands(CHAIN, 1)
     np.save(folder / "other.npy", replace(CHAIN, alignment_bits=18, result_bits=18)(a, b))

@@ -31,8 +31,10 @@ def _verdict(name: str, found: Explanation, out: Format) -> Iterator[Element]:
     if found.mismatches:
         verdict = Phrase(f"{found.mismatches:,} of {part} results not explained; the others by", "bad")
     elif found.regions:
+        wrong_part = ", with WRONG PRODUCTS in a region" if found.adds_wrong_products else ""
         verdict = Phrase(
-            f"explained: {part} results, bit for bit, by {len(found.regions) + 1} plans; the plan of most", "warning"
+            f"explained: {part} results, bit for bit, by {len(found.regions) + 1} plans{wrong_part}; the plan of most",
+            "warning",
         )
     else:
         verdict = Phrase(f"explained: {part} results, bit for bit, by", "good")
