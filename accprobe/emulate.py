@@ -315,7 +315,7 @@ def _patterns(x: Any, fmt: Format, name: str) -> Bits:
 
 
 def _is_whole_integer(fmt: Format) -> bool:
-    """Return whether a type of numpy has just the numbers of an integer format: uint8 has those of u8, not words of s8."""
+    """Return whether a numpy type and an integer format have the same numbers: uint8 and u8 do, uint8 and s8 do not."""
     return fmt.is_integer and fmt.bits == fmt.storage_bits
 
 

@@ -47,7 +47,7 @@ class Spec:
 
     @property
     def kind(self) -> str:
-        """Return what the callable must be, for messages."""
+        """Return the kind of callable that accprobe expects, for messages."""
         return "a product of two matrices" if self.a_exponent is None else "a sum or mean"
 
     @property

@@ -78,7 +78,7 @@ def reduce_command(
     accprobe then finds the order of its sum and the steps around it: on a GPU for all of them, on a CPU only for rms_norm
     and norm. For softmax, rms_norm and layer_norm in 16 bits, --elements is 2^25 by default. norm, logsumexp,
     cross_entropy, var and std have one result per row, for which the default is at most 2^25/K, on a GPU 2^27/K. In f32
-    on a GPU it is that of other reductions.
+    on a GPU the default is that of other reductions.
 
     In the output, k is the place of an element in its sum, and column n of row 0 is the result of row n of x. --sweep groups
     numbers of rows by the bits of the rows that they share, and measures a plan for each group.

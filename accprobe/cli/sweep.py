@@ -46,8 +46,8 @@ def sweep_command(
     Clears more and more low bits of the partial sums with a mask. If n of their 23 fraction bits can be cleared and no result
     changes, the matrix instruction computes 23 - n. As a control, accprobe computes the partial sums of the same operands in
     f64 and masks them in the same way. If none of these changes either, the operands need no more bits, and the number is a
-    lower bound (≥). Each configuration is measured with normal operands (standard normal) and with full-width ones, whose
-    partial sums need all bits of f32.
+    lower bound (≥). Each configuration is measured with two kinds of operands: normal (standard normal) and full-width
+    (their partial sums need all bits of f32).
 
     Needs: extra cuda13 or cuda12 on a GPU; extra sweep for sim: devices.
 

@@ -51,7 +51,7 @@ def remembered(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate
 
     @wraps(method)
     def get(self: Any, /, *arguments: P.args, **_: P.kwargs) -> T:
-        found: T = self.memory.get((method.__name__, *arguments), lambda: method(self, *arguments))  # type: ignore[call-arg]
+        found: T = self.memory.get((method.__name__, *arguments), lambda: method(self, *arguments))  # type: ignore[call-arg]  # no keywords
         return found
 
     return get

@@ -68,7 +68,7 @@ def _junit_text(root: ElementTree.Element, suites: Iterable[ElementTree.Element]
 
 
 Samples = Iterable[tuple[dict[str, str], float]]
-"""Labels, beside those of the GPU, and values."""
+"""Further labels beside those of the GPU, and the values."""
 
 GAUGES: tuple[tuple[str, str, Callable[[GpuOutcome], Samples]], ...] = (
     (

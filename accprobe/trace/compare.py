@@ -1,8 +1,7 @@
 """Compares two traces: aligns their operations, and finds each origin of a difference.
 
-An origin is an operation with equal inputs and different outputs in the two runs. If the runs execute different operations, an
-origin is the operations between the last equal values and the first value that differs. Differences that follow from other
-inputs are consequences, which are only counted.
+An origin is an operation with equal inputs and different outputs. If the runs execute different operations, an origin is those
+between the last equal values and the first that differs. Differences that follow from other inputs are consequences.
 """
 
 from __future__ import annotations
@@ -124,9 +123,8 @@ class TraceComparison:
 
     @property
     def equal(self) -> bool:
-        """Return whether both runs ended without a difference.
-
-        Their results must be equal. If no return value was recorded, every operation must be comparable.
+        """Return whether both runs ended without a difference. If no return value was recorded, every operation must be
+        comparable.
         """
         if self.origins or self.count("consequence") or not all(trace.complete for trace in self.traces):
             return False
