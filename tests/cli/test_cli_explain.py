@@ -104,15 +104,21 @@ def test_a_result_without_a_product_differs(folder: Path) -> None:
     assert "both have the same plan" not in explain("lacks.npy", "chain.npy").stdout
 
 
-def test_a_region_without_a_product_differs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lacks", [True, False])
+def test_a_region_without_a_product_or_with_another_plan_differs(lacks: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((32, 64), np.float32), rng.standard_normal((64, 96), np.float32)
-    lacks = np.where(np.arange(64)[:, None] == 5, 0, b)
-    d = np.where(np.arange(96) < 32, a.astype(np.float64) @ lacks, a.astype(np.float64) @ b).astype(np.float32)
+    part = a.astype(np.float64) @ np.where(np.arange(64)[:, None] == 5, 0, b)
+    if not lacks:
+        part = np.zeros((32, 96), np.float32)
+        for k in range(64):
+            part += a[:, [k]] * b[k]
+    d = np.where(np.arange(96) < 32, part, a.astype(np.float64) @ b).astype(np.float32)
     for name, array in {"a": a, "b": b, "d": d}.items():
         np.save(tmp_path / f"{name}.npy", array)
     result = explain(str(tmp_path / "d.npy"), a=str(tmp_path / "a.npy"), b=str(tmp_path / "b.npy"), dtype=None)
-    assert "with WRONG PRODUCTS in a region" in result.stdout
+    assert ("with WRONG PRODUCTS in a region" in result.stdout) == lacks
+    assert "by 2 plans" in result.stdout
     assert result.exit_code == 1
 
 
