@@ -69,7 +69,7 @@ def predict(
 
     a, b, c: numpy or cupy arrays or torch tensors in the model's formats, or unsigned arrays of the bit patterns of floats.
     Formats are the small floats of ml_dtypes and torch, float16, float32 (for tf32, low bits are ignored), float64 and 8-bit
-    integers: int8 is s8, uint8 is u8.
+    integers: int8 is s8, uint8 is u8. s4 and u4 are int4 and uint4 of ml_dtypes, or uint8 from 0 to 15.
     c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. A product
     that was probed with C or a bias, such as torch:linear, needs it.
     scales: float32 scales of A and of B for a scaled product. "tensor": numbers. "row": [M, 1] and [1, N]. "1x128":
@@ -311,7 +311,9 @@ def _patterns(x: Any, fmt: Format, name: str) -> Bits:
         expected = fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
         words = "" if _is_whole_integer(fmt) else f", or bit patterns as {fmt.dtype}"
         raise AccprobeError(f"`{name}` has type {x.dtype}; expected {expected} ({fmt}){words}")
-    return library_of(x).patterns(x, fmt)
+    found = library_of(x).patterns(x, fmt)
+    fmt.refuse_wider(found, f"`{name}`")
+    return found
 
 
 def _is_whole_integer(fmt: Format) -> bool:
@@ -326,7 +328,7 @@ def _has_type(x: Any, fmt: Format) -> bool:
         return False
     if _is_whole_integer(fmt):
         return found.type == np.dtype(fmt.ml_dtype).name
-    return found.type == fmt.dtype.name or found.fmt is fmt or (found.fmt, fmt) == (FORMATS["f32"], FORMATS["tf32"])
+    return found.type in (fmt.dtype.name, fmt.ml_dtype and np.dtype(fmt.ml_dtype).name)
 
 
 def _evaluate(x: Any, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Any:

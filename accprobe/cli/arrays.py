@@ -49,7 +49,9 @@ def read_matrix(path: Path, fmt: Format | None = None) -> tuple[Bits, Format]:
     raw = array.dtype.kind in "uV" and array.itemsize == fmt.dtype.itemsize
     if not raw and array.dtype != fmt.ml_dtype:
         raise AccprobeError(f"{path} has the type {array.dtype}; expected {fmt}")
-    return np.ascontiguousarray(array).view(fmt.dtype), fmt
+    words = np.ascontiguousarray(array).view(fmt.dtype)
+    fmt.refuse_wider(words, str(path))
+    return words, fmt
 
 
 _FILE = re.compile(r"\.(npy|pt|pth|safetensors)(:|$)|/")

@@ -180,6 +180,12 @@ class Format:
             found: Bits = values.astype(self.ml_dtype).view(self.dtype)
         return found
 
+    def refuse_wider(self, words: Bits, name: str) -> None:
+        """Raise AccprobeError if a word has bits above `bits`, which an evaluation ignores."""
+        if self.bits < self.storage_bits and not self.ignored_low_bits and words.size and words.max() >> self.bits:
+            top = (1 << self.bits) - 1
+            raise AccprobeError(f"{name} has the bit pattern {words.max()}; bit patterns of {self.name} are 0 to {top}")
+
     def integers(self, patterns: Bits) -> NDArray[np.int64]:
         """Return integer bit patterns as int64: sign-extended from `bits` where signed."""
         whole = (patterns & self.dtype.type((1 << self.bits) - 1)).astype(np.int64)

@@ -25,6 +25,7 @@ from accprobe.report.names import named_models
 FP8 = "h200:wgmma.m64n8k32.f32.e4m3.e4m3"
 ROWS = {row.name: row for row in load_with_evidence("h200").instructions}
 E4M3 = ml_dtypes.float8_e4m3fn
+U4 = "h200:mma.sync.m16n8k32.s32.u4.u4.s32"
 BYTES = {"a": np.ones((32, 32), np.int8), "b": np.ones((32, 32), np.int8)}
 
 INSTRUCTIONS = [
@@ -164,6 +165,8 @@ def test_types_of_integers_choose_the_row(type_: str, total: int) -> None:
         ({"like": "h200:avx512.m1n16k2.f32.bf16.bf16"}, UnknownName, "h200 has no model of 'avx512.m1n16k2.*; did you"),
         ({"like": "h200:mma.sp.m16n8k16.f32.f16.f16.f32"}, AccprobeError, "needs metadata, which emulation does not support"),
         ({"a": np.ones(2, np.uint8), "like": "h200:wgmma.m64n8k32.s32.s8.s8"}, AccprobeError, "uint8; expected int8 .s8.$"),
+        ({"a": np.full((2, 32), 16, np.uint8), "b": np.ones((32, 2), ml_dtypes.uint4), "like": U4}, AccprobeError,
+         "`a` has the bit pattern 16; bit patterns of u4 are 0 to 15"),
         ({**BYTES, "like": "h200:wgmma.m64n8k32.s32.s8.s8", "promote_every": 32}, AccprobeError, "integers are never promoted"),
     ],
 )  # fmt: skip
