@@ -30,6 +30,7 @@ from accprobe.trace.replay import (
     terms_of,
 )
 from accprobe.trace.sides import KeptCalls, OriginSide, are_parts_equal, compared_parts, kernel_names, pair_sides
+from accprobe.trace.summary import differs_in_dtype
 
 _REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
@@ -75,6 +76,8 @@ def explain_origins(
             on_origin(found, number)
             with _errors_as_cause(origin):
                 origin.cause = _cause(origin, *origin.sides)
+                if differs_in_dtype(origin):
+                    origin.cause = replace(origin.cause, text=f"{origin.cause.text}; values equal")
                 if with_fixes:
                     origin.cause = replace(origin.cause, fixes=tuple(find_fixes(*origin.sides)), fixes_tried=True)
 
@@ -191,6 +194,8 @@ def _differing_words(x: Any, y: Any) -> str:
         bits = (int(first[differ]) ^ int(second[differ])) & ((1 << 8 * first.element_size()) - 1)
         which = f", in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 and x.dtype == y.dtype else ""
         return f"1 of {first.numel():,} elements differs{which}"
+    if not count and x.dtype != y.dtype:
+        return f"{x.dtype} against {y.dtype}".replace("torch.", "")
     text = f"{count:,} of {first.numel():,} elements differ"
     for name in WEIGHT_TYPES if x.is_floating_point() else ():
         for side, (exact, rounded) in {"B": (x, y), "A": (y, x)}.items():

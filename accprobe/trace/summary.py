@@ -137,6 +137,11 @@ def _place(origin: DifferenceOrigin) -> str:
     return ", ".join(filter(None, (module, operation))) + ": " * bool(module or operation)
 
 
+def differs_in_dtype(origin: DifferenceOrigin) -> bool:
+    """Return whether the results have equal values in different dtypes."""
+    return origin.differing == 0 and origin.values[0].dtype != origin.values[1].dtype
+
+
 def operand_shapes(origin: DifferenceOrigin) -> str:
     """Return the shapes of the operands of both sides, once where they are the same."""
     sides = [_operands(side) for side in (origin.left, origin.right)]

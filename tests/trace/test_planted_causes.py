@@ -150,6 +150,8 @@ def test_a_block_ends_before_the_same_operation_of_both_sides() -> None:
 def test_elements_of_other_types_are_compared_by_value() -> None:
     """Words of 32 and of 16 bits were compared: 3 of 3 elements differed."""
     assert count_differing(torch.tensor([1.0, 1.25, 1.001]), torch.tensor([1.0, 1.25, 1.001]).bfloat16()) == 1
+    found = run_both(ProgramRun(function=NARROW_SQUARE.clone), ProgramRun(function=lambda: NARROW_SQUARE.float().clone()))
+    assert trace_headline(found).endswith("has an extra cast to float32 (aten._to_copy), read by aten.clone; values equal")
 
 
 def test_functions_of_both_sides_are_named() -> None:
@@ -252,6 +254,11 @@ def test_a_weight_that_differs_is_named(change: Callable[[Any], Any], weight: st
             lambda x: x.to("meta"),
             lambda x: x.to("meta"),
             "not comparable: aten._to_copy reads or gives a sparse, nested, conjugated or meta tensor",
+        ),
+        (
+            torch.clone,
+            lambda x: x.bfloat16().clone(),
+            "extra cast to bfloat16 (aten._to_copy), read by aten.clone; values equal",
         ),
     ],
 )

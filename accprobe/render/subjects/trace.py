@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from accprobe.render.document import Column, Element, Grid, Heading, Paragraph, Phrase, Said, Tone, table
 from accprobe.trace.compare import DifferenceOrigin, OperationState, TraceComparison
 from accprobe.trace.records import TracedOperation
-from accprobe.trace.summary import count_operations, find_uncomparable, list_limits, operand_shapes, trace_headline
+from accprobe.trace.summary import (
+    count_operations,
+    differs_in_dtype,
+    find_uncomparable,
+    list_limits,
+    operand_shapes,
+    trace_headline,
+)
 
 _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequence": "warning"}
 """Tones of states; the others are quiet."""
@@ -55,6 +62,7 @@ def origin_table(origins: Sequence[DifferenceOrigin]) -> Grid:
 
 def _origin(each: DifferenceOrigin) -> tuple[str, ...]:
     differing = "not saved" if each.differing is None else f"{each.differing:,} of {each.of:,}"
+    differing = "dtype only" if differs_in_dtype(each) else differing
     fixes = "; no change that accprobe tries makes both sides equal" if each.cause.fixes_tried else ""
     if each.cause.fixes:
         fixes = f"; fix: {' or '.join(each.cause.fixes)}"
