@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from accprobe.isa.formats import Bits, Format
 
 EVERYTHING = 1 << 62
+# Rows and columns of D that are compared with the products of transposed operands, and how much nearer D must be to one.
+COMPARED_LINES, CLEARLY = 32, 16
 
 
 @click.command("explain")
@@ -79,13 +81,14 @@ def explain_command(
         if d.shape != (spec.m, spec.n) or fmt is not spec.out:
             raise AccprobeError(f"{path} is {list(d.shape)} of {fmt}; expected {[spec.m, spec.n]} of {spec.out}")
     words = [d for d, _ in results]
+    (of_a, of_b), transposed = _arranged(spec, of_a, of_b, words[0])
     most = EVERYTHING if everything else AT_MOST
     with progress_bar("plans") as show:
         found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(PERCENT * part), PERCENT, name))
     names = [str(path) for path in (got, other) if path is not None]
     differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products or each.regions for each in found)
-    text = json.dumps(_json(names, found, spec.out), indent=2) + "\n"
-    to.deliver(lambda: explanation_blocks(names, found, spec.out), differs, json=lambda: text)
+    text = json.dumps({"transposed": transposed, **_json(names, found, spec.out)}, indent=2) + "\n"
+    to.deliver(lambda: explanation_blocks(names, found, spec.out, transposed), differs, json=lambda: text)
     if differs:
         sys.exit(DIFFERS)
 
@@ -107,6 +110,24 @@ def _specs(a: Bits, b: Bits, of_a: Format, of_b: Format, out: Format) -> list[Sp
     f32, tf32 = FORMATS["f32"], FORMATS["tf32"]
     several = [(f32, f32), (tf32, tf32)] if of_a is of_b is f32 else [(of_a, of_b)]
     return [Spec(m, n, k, x, y, out) for x, y in several]
+
+
+def _arranged(spec: Spec, a: Bits, b: Bits, d: Bits) -> tuple[tuple[Bits, Bits], list[str]]:
+    """Return A [M, K] and B [K, N], and which of them were transposed because D is near that product alone."""
+    import numpy as np
+
+    rows, columns = (np.linspace(0, n - 1, min(n, COMPARED_LINES)).astype(int) for n in d.shape)
+    got = spec.out.values(d[np.ix_(rows, columns)])
+    errors: dict[str, float] = {}
+    ways = {"": (a, b)} | ({"B": (a, b.T)} if spec.k == spec.n else {}) | ({"A": (a.T, b)} if spec.m == spec.k else {})
+    ways |= {"AB": (a.T, b.T)} if spec.m == spec.k == spec.n else {}
+    with np.errstate(all="ignore"):
+        for way, (x, y) in ways.items():
+            away = np.abs(spec.a.values(x[rows]) @ spec.b.values(y[:, columns]) - got)
+            errors[way] = float(np.median(away[np.isfinite(away)])) if np.isfinite(away).any() else np.inf
+    nearest = min(errors, key=errors.__getitem__)
+    way = nearest if errors[nearest] * CLEARLY < errors[""] else ""
+    return ways[way], list(way)
 
 
 def _json(names: list[str], found: list[Explanation], out: Format) -> dict[str, Any]:

@@ -51,6 +51,17 @@ def test_one_result() -> None:
     assert plan <= set(lines)
 
 
+def test_a_square_operand_in_the_other_layout(folder: Path) -> None:
+    square = replace(CHAIN, n=128)
+    a, b = operands(square, 2)
+    np.save(folder / "d.npy", square(a, b))
+    np.save(folder / "a.npy", a)
+    np.save(folder / "b.npy", b.T.copy())
+    result = explain("d.npy")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == "B was read as [N, K]: with B as [K, N], A·B is far from the result"
+
+
 @pytest.mark.usefixtures("folder")
 def test_two_results_that_differ() -> None:
     result = explain("split.npy", "chain.npy")

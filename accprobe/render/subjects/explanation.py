@@ -12,9 +12,16 @@ from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, 
 from accprobe.report.words import percent
 
 
-def explanation_blocks(names: Sequence[str], found: Sequence[Explanation], out: Format) -> Iterator[Element]:
-    """Yield the difference between two results, then the plan of each."""
+def explanation_blocks(
+    names: Sequence[str], found: Sequence[Explanation], out: Format, transposed: Sequence[str] = ()
+) -> Iterator[Element]:
+    """Yield the difference between two results, which operands were transposed, then the plan of each result."""
     yield from paragraphs(_of_two(found), "strong")
+    for operand in transposed:
+        read, usual = ("[N, K]", "[K, N]") if operand == "B" else ("[K, M]", "[M, K]")
+        yield Paragraph(
+            Phrase(f"{operand} was read as {read}: with {operand} as {usual}, A·B is far from the result", "warning")
+        )
     for name, each in zip(names, found, strict=True):
         yield from _verdict(name, each, out)
         for part in each.regions:
