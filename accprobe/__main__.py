@@ -13,11 +13,13 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import atexit
+    import faulthandler
 
     from accprobe.cli import main as command
     from accprobe.cli.streams import replace_streams, skip_exit_handlers_of_torch
 
     replace_streams()
+    faulthandler.enable(all_threads=False)  # a segmentation fault in a user's function prints its file and line
     atexit.register(skip_exit_handlers_of_torch)
     try:
         command(prog_name="accprobe")
