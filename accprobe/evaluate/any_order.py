@@ -1,6 +1,6 @@
 """Verification of results with an unknown order of partial sums.
 
-Each part is evaluated once, on the fastest evaluator. The orders are then tried on these partial sums, usually in float32, and
+Each part is evaluated once, by the caller's evaluator. The orders are then tried on these partial sums, usually in float32, and
 only on elements that no order has explained so far.
 """
 
@@ -65,7 +65,7 @@ def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
         found.append((rounded_to(SumWords(sums, fmt), tree.kept) if tree.kept else sums).reshape(-1))
     fmt, sums = tree.kept or fmt, np.stack(found)
     flushed = isinstance(tree.arithmetic, FloatArithmetic) and tree.arithmetic.subnormal_results == "flushed"
-    return without_subnormals(SumWords(sums, fmt)).patterns if flushed else sums, fmt  # also of a part added to zeros alone
+    return without_subnormals(SumWords(sums, fmt)).patterns if flushed else sums, fmt  # as if added to zero
 
 
 def _format_of(model: ProductModel, part: Node) -> Format:

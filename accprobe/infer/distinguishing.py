@@ -90,7 +90,7 @@ class Search:
 
 
 def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
-    """Return the last search if its instruction is alike."""
+    """Return the last search if it had this model, this seed and a similar instruction; else a new one."""
     return _last_search(alike(inst), model, seed)
 
 

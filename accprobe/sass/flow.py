@@ -56,7 +56,7 @@ class Flow:
 
     @cached_property
     def _entries(self) -> list[int]:
-        """Return block 0, and each block that no other block leads to."""
+        """Return block 0, and each block that no jump and no preceding block leads to."""
         led_to = {after for block in self.blocks for after in block.successors}
         return [i for i in range(len(self.blocks)) if i == 0 or i not in led_to]
 
@@ -89,7 +89,10 @@ class Flow:
 
     @cached_property
     def cycles(self) -> list[int]:
-        """Return by block the number of its loop (strongly connected blocks, by Kosaraju), -1 outside of loops."""
+        """Return by block the number of its loop (strongly connected blocks, by Kosaraju).
+
+        -1: outside of loops, or unreachable.
+        """
         component = [-1] * len(self.blocks)
         seen: set[int] = {START}
         for root in self._order:
@@ -127,6 +130,6 @@ def _leaves(opcode: str) -> bool:
 
 def _always(line: Line) -> bool:
     """Return whether the jump is always taken: without a predicate before the opcode or among the operands, and not only by a
-    diverged warp."""
+    diverged (DIV) or converged (CONV) warp."""
     conditional = re.match(r"!?U?P[\dT]", line.operands) or {"DIV", "CONV"} & set(line.opcode.split("."))
     return not line.guard and not conditional

@@ -76,13 +76,13 @@ def units_in(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
         return np.asarray(spec.out.values(d) * 2.0 ** -sum(each.unit) % each.modulus)
 
 
-# Random windows of units over all of K that check the count, and the reciprocal share of units left out. Odd counts reveal
-# formats with one bit less.
-RANDOM_WINDOWS, OMIT_AT_MOST = 32, 64
+# Random windows of units over all of K that check the count. From each run of units, a random number of them, below OMIT_BELOW,
+# is left out: odd counts reveal formats with one bit less.
+RANDOM_WINDOWS, OMIT_BELOW = 32, 64
 
 
 def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
-    """Return the units farthest from the large products that are visible, cancel and count exactly; else the nearest."""
+    """Return the visible units farthest from the large products if those cancel; else the units nearest to them."""
     spec, candidates = subject.spec, list(unit_candidates(subject.spec))
     for each in candidates[:-1]:
         words = power(spec.a, each.unit[0]), power(spec.b, each.unit[1])
@@ -109,12 +109,13 @@ def _cancels(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints,
 
 
 def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints, each: Units) -> Units:
-    """Return the units with the largest batch size that counts without error, for neighbouring k and across K."""
+    """Return the units with the largest batch size that counts without error, for neighbouring k and across K; else with the
+    smallest."""
     rng = np.random.default_rng(len(leaves))
     for most in batch_sizes(each.most):
         runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
         runs += [rng.permutation(leaves)[:most] for _ in range(RANDOM_WINDOWS)]
-        runs = [run[rng.permutation(len(run)) >= rng.integers(0, OMIT_AT_MOST)] for run in runs]
+        runs = [run[rng.permutation(len(run)) >= rng.integers(0, OMIT_BELOW)] for run in runs]
         if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
             break
     return replace(each, most=most)
