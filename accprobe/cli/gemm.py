@@ -74,10 +74,10 @@ def gemm_command(
     """Find the arithmetic of a matrix product.
 
     CALLABLE is a built-in name (see --list), FILE.py:FUNCTION or package.module:FUNCTION. A function takes a [M, K] and b
-    [K, N], with --scale also the scales of both, and returns d [M, N]. If a function of torch has a parameter `bias`
-    without a default, accprobe passes a bias [N]. --option passes keyword arguments. accprobe infers the accumulation order,
-    the precision, and how partial sums are combined, scaled and rounded. A row is confirmed only if this plan predicts fresh
-    results bit for bit.
+    [K, N], with --scale also the scales of both, and returns d [M, N]. Without --scale, a function that takes torch tensors
+    and has a parameter `bias` without a default also gets a bias [N]. --option passes keyword arguments. accprobe infers the
+    accumulation order, the precision, and how partial sums are combined, scaled and rounded. A row is confirmed only if this
+    plan predicts fresh results bit for bit.
 
     Each shape, each value of an option, and --versus give a row; the differences follow. Ctrl-C and --time-limit keep what is
     known of the current product.

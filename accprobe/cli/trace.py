@@ -75,7 +75,7 @@ _MAP_HELP = (
     "--steps",
     type=click.IntRange(1),
     metavar="COUNT",
-    help="Stop after COUNT optimizer steps, or calls of the model where no optimizer runs.",
+    help="Stop after COUNT optimizer steps, or calls of the model if there is no optimizer.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="COUNT", help="Maximum number of operations.")
 @click.option("--kernels", is_flag=True, help="Record the names of kernels; slow.")

@@ -67,7 +67,7 @@ class How(TypedDict, total=False):
 
     shape: M, N, K, by default (64, 64, 512); or rows and K of the x that f adds along K, a reduction. dtype: "f32", "bf16",
     "e4m3", …, or "e4m3:e5m2" for another format of B. out: format of the result, by default what the function returns. arrays:
-    "numpy" or "torch". device: "cpu" or "cuda:N".
+    "numpy", "torch" or "jax". device: "cpu" or "cuda:N".
     """
 
     shape: tuple[int, int, int] | tuple[int, int]

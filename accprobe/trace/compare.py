@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from accprobe.errors import AccprobeError
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, comparable, parse_mapping, same
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
-from accprobe.trace.replay import COPIES, adds_other_terms
+from accprobe.trace.replay import COPIES, adds_other_terms, mixes_rows
 
 if TYPE_CHECKING:
     from accprobe.trace.sides import OriginSide
@@ -40,9 +40,6 @@ NOT_REACHED = "not explained: interrupted"
 
 ALIGN_WORK = 20_000_000
 """Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
-
-MIXING = ("aten.sort", "aten.argsort", "aten.nonzero", "aten.where", "aten.cumsum", "aten.histc", "aten.bincount", "aten.flip")
-"""Operations with results that mix the rows of dimension 0."""
 
 MOST_NAMED = 4
 """Operations of a block up to which each is named."""
@@ -292,7 +289,7 @@ class _Comparing:
         run, other = self._runs
         numbers = (run.producer.get(value.id, -1) for value in x.inputs)
         scope = next((run.mixing[number] for number in numbers if number in run.mixing), None)
-        if scope is None and x.packet in MIXING and any(map(_reshaped, x.inputs, y.inputs)):
+        if scope is None and mixes_rows(x, y):
             scope = x.module
         if scope is None or not x.module.startswith(scope):
             return False

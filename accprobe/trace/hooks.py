@@ -5,13 +5,14 @@ Calls of modules are seen in `Module._call_impl`: torch's global hooks take seve
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 
 class ModuleTracker:
-    """The module path and phase of the operation that runs. steps: finished calls of outermost modules, or optimizer steps."""
+    """The module path and phase of the operation that runs."""
 
     def __init__(self) -> None:
         import torch
@@ -23,12 +24,18 @@ class ModuleTracker:
         self._outermost: Any = None
         self._of_modules: dict[Any, tuple[str, str]] = {}
         self._of_sequence: dict[int, str] = {}
-        self._in_optimizer = False
+        self._optimizer = torch.optim.Optimizer
+        self._in_optimizer = self._has_optimizer = False
         self._calls = self._optimizer_steps = 0
 
-    @property
-    def steps(self) -> int:
-        return self._optimizer_steps or self._calls
+    def has_finished(self, steps: int) -> bool:
+        """Return whether so many optimizer steps have finished, or calls of outermost modules if there is no optimizer."""
+        if self._calls >= steps and not self._has_optimizer:
+            gc.unfreeze()  # objects that the recorder froze are not listed
+            self._has_optimizer = any(issubclass(type(x), self._optimizer) for x in gc.get_objects())
+            gc.freeze()
+            return not self._has_optimizer
+        return self._optimizer_steps >= steps
 
     def place(self) -> tuple[str, str]:
         """Return the module path and the phase of the operation that runs now.
@@ -83,7 +90,7 @@ class ModuleTracker:
         self._in_optimizer = True
 
     def _leave_optimizer(self, optimizer: Any, *arguments: Any) -> None:
-        self._in_optimizer = False
+        self._in_optimizer, self._has_optimizer = False, True
         self._optimizer_steps += 1
 
 

@@ -193,7 +193,7 @@ class Recorder:
             return True
         if self.limit is not None and self.count >= self.limit:
             self.stopped = f"--limit {self.limit} reached"
-        if self.steps is not None and self._modules.steps >= self.steps:
+        if self.steps is not None and self._modules.has_finished(self.steps):
             self.stopped = f"--steps {self.steps} reached"
         return bool(self.stopped)
 

@@ -30,6 +30,12 @@ COPIES = (
 )  # fmt: skip
 """Operations that compute nothing."""
 
+MIXING = {
+    "aten.sort": "dim", "aten.argsort": "dim", "aten.cumsum": "dim", "aten.flip": "dims",
+    "aten.nonzero": "", "aten.histc": "", "aten.bincount": "",
+}  # fmt: skip
+"""Operations with results that mix elements of several rows, by the argument with their dimensions; "": all dimensions."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -178,6 +184,17 @@ def adds_other_terms(x: TracedOperation, y: TracedOperation) -> bool:
         first = POSITIONS[x.packet][0]
         return any(p.shape[-1:] != q.shape[-1:] for p, q in pairs[first : first + 1])
     return "softmax" in x.packet and isinstance(named_arguments(x).get("dim"), int) and terms_of(x) != terms_of(y)
+
+
+def mixes_rows(x: TracedOperation, y: TracedOperation) -> bool:
+    """Return whether an operation moves elements along a dimension that has another size in the other run, such as the batch."""
+    if x.packet not in MIXING or all(p.shape == q.shape for p, q in zip(x.inputs, y.inputs, strict=False)):
+        return False
+    dims = named_arguments(x).get(MIXING[x.packet])
+    if dims is None:
+        return True
+    first, second = x.inputs[0].shape, y.inputs[0].shape
+    return any(first[dim:][:1] != second[dim:][:1] for dim in (dims if isinstance(dims, list) else [dims]))
 
 
 def tensor_words(tensor: Any) -> Any:

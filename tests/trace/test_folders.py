@@ -101,6 +101,22 @@ def test_a_limit_ends_the_recording(tmp_path: Path) -> None:
     assert ([x.packet for x in trace.operations], trace.stopped) == (["aten.mm", "return"], "--limit 1 reached")
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_steps_are_optimizer_steps_or_calls_without_an_optimizer(trains: bool, tmp_path: Path) -> None:
+    """With an optimizer, the recording ended after the first forward call."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if trains else None
+    with accprobe.trace.record(tmp_path / "trace", steps=1):
+        for _ in range(2):
+            model(torch.ones(1, 8)).sum().backward()
+            if optimizer:
+                optimizer.step()
+    trace = read_trace(tmp_path / "trace")
+    phases = dict.fromkeys(x.phase for x in trace.operations if x.name != "return")
+    assert list(phases) == (["forward", "backward", "optimizer"] if trains else ["forward"])
+    assert (trace.stopped, sum(x.packet == "aten.addmm" for x in trace.operations)) == ("--steps 1 reached", 1)
+
+
 def edited(field: str, value: Any) -> Callable[[list[Any]], None]:
     return lambda lines: lines[1].__setitem__(TracedOperation._fields.index(field), value)
 
