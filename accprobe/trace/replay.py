@@ -187,7 +187,7 @@ def adds_other_terms(x: TracedOperation, y: TracedOperation) -> bool:
 
 
 def mixes_rows(x: TracedOperation, y: TracedOperation) -> bool:
-    """Return whether an operation moves elements along a dimension that has another size in the other run, such as the batch."""
+    """Return whether an operation moves elements along a dimension of another size in the other run, such as the batch."""
     if x.packet not in MIXING or all(p.shape == q.shape for p, q in zip(x.inputs, y.inputs, strict=False)):
         return False
     dims = named_arguments(x).get(MIXING[x.packet])
