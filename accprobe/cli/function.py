@@ -215,23 +215,25 @@ def _callables(
         def shares(title: str) -> Callable[[str, float], None]:
             return lambda name, share: show(int(PERCENT * share), PERCENT, f"{title}: {name}")
 
+        rows: list[FunctionRow] = []
         if layout:
             scaled = [quantisers.QuantiserSubject(name, fmt, layout, device, arrays) for name in names]
-            rows = [quantisers.measure_quantiser(each) for each in scaled]
+            empty = empty_report(scaled[0].library, 0)
+            for quantiser in scaled:
+                rows.append(quantisers.measure_quantiser(quantiser))
+                on_report(empty.with_claims(rows))
             differences.extend([quantisers.compare_quantisers(scaled[0], scaled[1])] if len(scaled) > 1 else [])
-            library = scaled[0].library
         else:
             plain = [subjects.CallableSubject(name, fmt, device, arrays) for name in names]
             request = measure.FunctionRequest(exhaustive=exhaustive or plain[0].device != "cpu")
-            rows, empty = [], empty_report(plain[0].library, 0)
+            empty = empty_report(plain[0].library, 0)
             for each in plain:
                 row = measure.measure(
                     each, request, shares(each.name), lambda stopped: on_report(empty.with_claims([*rows, stopped]))
                 )
                 rows.append(each.with_repetition(row))
+                on_report(empty.with_claims(rows))
             differences.extend([versus.compare_functions(plain[0], plain[1], request.exhaustive)] if len(plain) > 1 else [])
-            library = plain[0].library
-        on_report(empty_report(library, 0).with_claims(rows))
 
     def blocks(report: Report) -> Iterator[Element]:
         yield from paragraphs(map(str, differences), "strong")

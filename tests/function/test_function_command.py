@@ -6,6 +6,7 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -239,6 +240,13 @@ def test_a_division_and_a_multiplication_by_the_reciprocal_differ(own_quantisers
     assert "reciprocal differ for" in first
     assert "by at most 1 ulp; first: x = 0x" in first
     assert run_quantiser(f"{own_quantisers}:divide", "--scale", "row", "--versus", f"{own_quantisers}:divide").exit_code == 0
+
+
+def test_ctrl_c_keeps_the_rows_of_quantisers(own_quantisers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantisers, "compare_quantisers", Mock(side_effect=KeyboardInterrupt))
+    each, path = f"{own_quantisers}:divide", tmp_path / "rows.json"
+    assert run_quantiser(each, "--scale", "row", "--versus", each, "-o", str(path)).exit_code == 130
+    assert [row.status for row in Report.load(path).functions] == ["confirmed"]
 
 
 def test_a_result_of_another_shape_is_one_sentence(own_quantisers: str) -> None:
