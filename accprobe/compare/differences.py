@@ -116,7 +116,18 @@ class Difference:
 
     @property
     def title(self) -> str:
-        return title(self.field) + (f" at {self.where}" if self.where else "")
+        return self._name + (f" at {self.where}" if self.where else "")
+
+    @property
+    def _name(self) -> str:
+        return title(self.field)
+
+
+@dataclass(frozen=True)
+class ProductDifference(Difference):
+    @property
+    def _name(self) -> str:
+        return title(self.field, of_product=True)
 
 
 def overall(differences: Iterable[Difference]) -> Verdict:

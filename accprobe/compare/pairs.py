@@ -14,6 +14,7 @@ from accprobe.compare.differences import (
     UNDECIDED,
     Difference,
     FieldVerdict,
+    ProductDifference,
     Verdict,
     VerdictWord,
     finding_verdict,
@@ -199,7 +200,8 @@ def _difference(
     if isinstance(a, Row) and isinstance(b, Row):
         means = meaning(field, a, b) if verdict == "changed" else UNDECIDED
     missing = "none" if field in OUTER_STEPS else NOT_KNOWN
-    return Difference(field, verdict, shown(a, field, of_a) or missing, shown(b, field, of_b) or missing, means, where)
+    made = ProductDifference if isinstance(a, ProductRow) else Difference
+    return made(field, verdict, shown(a, field, of_a) or missing, shown(b, field, of_b) or missing, means, where)
 
 
 def _claim_verdict(a: AnyClaim, b: AnyClaim, field: str) -> FieldVerdict | None:

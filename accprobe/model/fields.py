@@ -305,8 +305,10 @@ _TITLES = {"promote_every": "promotion interval"}
 """Titles of findings of products that are not their names."""
 
 
-def title(name: str) -> str:
-    """Return the title of a feature in tables; an unknown feature keeps its name."""
+def title(name: str, of_product: bool = False) -> str:
+    """Return the title of a feature in tables; an unknown feature keeps its name. A product's result is D, not each sum."""
+    if of_product and name == "result_rounding":
+        return "rounding to D"
     what = parsed(name)
     words = what.record.title if what.record else _TITLES.get(what.feature, what.feature.replace("_", " "))
     return f"{words} (separate add)" if what.role == "add" else words
