@@ -10,13 +10,14 @@ import atexit
 import fcntl
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from once import folder_of_run, keep_disassemblies, once
+from once import compile_evaluator, folder_of_run, keep_disassemblies, once
 
 if TYPE_CHECKING:
     from accprobe.devices.cuda import CudaDevice
@@ -41,15 +42,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect in one process first; the others read its byte code. Meanwhile another compiles the evaluator."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return (yield)
+    """Collect in one process first; the others read its byte code. Meanwhile another process compiles the evaluator."""
     folder = folder_of_run(session.config._tmp_path_factory)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        if not session.config.pluginmanager.has_plugin("dsession"):
+            return (yield)
+        with subprocess.Popen([sys.executable, once.__code__.co_filename, folder / "evaluator"]):
+            return (yield)
     with open(folder / "collecting", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            once(folder / "evaluator", _compile_evaluator)
             fcntl.flock(lock, fcntl.LOCK_SH)
         return (yield)
 
@@ -71,24 +74,7 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     keep_disassemblies(folder / "disassembled")
     os.environ["ACCPROBE_CACHE_DIR"] = str(folder / "cubins")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    once(folder / "evaluator", _compile_evaluator)
-
-
-def _compile_evaluator(_: Path) -> None:
-    """Compile both layouts of rows. Numba takes ten seconds for each, in every process without this cache."""
-    from accprobe.evaluate import tiles
-    from accprobe.evaluate.steps import step_of
-    from accprobe.isa.instructions import parse
-    from accprobe.model.published import known_models
-    from accprobe.operands.request import Request
-
-    if not tiles.is_there():
-        return
-    inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
-    step = step_of(known_models("h100")[inst].model, inst)
-    for columns in (1, 2):
-        zeros = Request.zeros(inst, columns)
-        tiles.sums(step, inst, zeros.a[:1], zeros.b, zeros.c[None])
+    once(folder / "evaluator", compile_evaluator)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,3 +54,23 @@ def keep_disassemblies(folder: Path) -> None:
 
     folder.mkdir(exist_ok=True)
     toolchain.output = kept
+
+
+def compile_evaluator(_: Path) -> None:
+    """Compile the sums of lanes. Numba takes ten seconds, in every process without this cache."""
+    from accprobe.evaluate import tiles
+    from accprobe.evaluate.steps import step_of
+    from accprobe.isa.instructions import parse
+    from accprobe.model.published import known_models
+    from accprobe.operands.request import Request
+
+    if not tiles.is_there():
+        return
+    inst = parse("wgmma.m64n8k32.f32.e4m3.e4m3")
+    step = step_of(known_models("h100")[inst].model, inst)
+    zeros = Request.zeros(inst, 1)
+    tiles.sums(step, inst, zeros.a, zeros.b, zeros.c[None])
+
+
+if __name__ == "__main__":
+    once(Path(sys.argv[1]), compile_evaluator)
