@@ -211,8 +211,8 @@ def tolerance_command(
     budget --help` describes both. Correct results exceed the recommended tolerance at the rate of --false-alarms.
 
     The table has mistakes of a kernel, such as a dropped sum or a k counted twice. It shows the share of 200 trials in which
-    each test detects them: accprobe.testing.assert_matmul_close, allclose with the recommended atol and rtol, DeepGEMM's
-    calc_diff < 1e-3, and your own --atol and --rtol.
+    each test detects them. The tests are accprobe.testing.assert_matmul_close, allclose with the recommended atol and rtol,
+    DeepGEMM's calc_diff < 1e-3, and your own --atol and --rtol.
 
     Needs: nothing; torch for .pt files. Faster with the extra fast (numba).
 

@@ -51,11 +51,11 @@ def explain_command(
 ) -> None:
     """Find the known plan that reproduces a result bit for bit.
 
-    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. The plans
-    that accprobe knows are chains of measured or published instructions, with and without promotion and split-K, and f64
-    sums in any order, rounded at the end. The output also names regions with different
-    plans, and each k with a product missing, counted twice, or taken from the wrong row of B. Files are .npy, .pt or
-    .safetensors with one matrix each. numpy has no bf16 or fp8: for .npy files of these, give --dtype and --out.
+    RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. accprobe
+    knows chains of measured or published instructions, with and without promotion and split-K. It also knows f64 sums in any
+    order, rounded at the end. The output also names regions with different plans, and each k with a product missing, counted
+    twice, or taken from the wrong row of B. Files are .npy, .pt or .safetensors with one matrix each. numpy has no bf16 or fp8:
+    for .npy files of these, give --dtype and --out.
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
 
@@ -197,7 +197,7 @@ def predict_command(
     With A [M, K] and B [K, N], MODEL is an instruction (QGMMA, h200:wgmma.m64n8k32.f32.e4m3.e4m3) or a recorded product
     (products-h200:torch:mm). A alone needs a function (functions-h200:ex2.approx.ftz.f32), computed for each element, or a
     recorded reduction; torch:cross_entropy takes its targets as B. The shapes and types of the operands choose the row of the
-    report; if several rows fit, add words of one, as in 'products-h200:torch:mm 512x512x512 bf16 -> bf16'.
+    report. If several rows fit, add words of one, as in 'products-h200:torch:mm 512x512x512 bf16 -> bf16'.
 
     Files are .npy, .pt or .safetensors with one array each.
 

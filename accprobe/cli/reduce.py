@@ -75,12 +75,12 @@ def reduce_command(
     sums. A row is confirmed only if the plan predicts fresh results bit for bit. A mean needs a K that is a power of two.
 
     CALLABLE can also be a composite of torch: softmax, rms_norm, layer_norm, norm, logsumexp, cross_entropy, var or std.
-    accprobe then finds the order of its sum and the steps around it: on a GPU for all of them, on a CPU only for rms_norm
-    and norm. For softmax, rms_norm and layer_norm in 16 bits, --elements is 2^25 by default. norm, logsumexp,
-    cross_entropy, var and std have one result per row, for which the default is at most 2^25/K, on a GPU 2^27/K. In f32
-    on a GPU the default is that of other reductions.
+    accprobe then finds the order of its sum and the steps around it. On a CPU, only rms_norm and norm are supported. For
+    softmax, rms_norm and layer_norm in 16 bits, --elements is 2^25 by default. norm, logsumexp, cross_entropy, var and std have
+    one result per row, for which the default is at most 2^25/K, on a GPU 2^27/K. In f32 on a GPU the default is that of other
+    reductions.
 
-    In the output, k is the place of an element in its sum, and column n of row 0 is the result of row n of x. --sweep groups
+    In the output, k is the place of an element in its sum. Column n of row 0 is the result of row n of x. --sweep groups
     numbers of rows by the bits of the rows that they share, and measures a plan for each group.
 
     With --ranks, CALLABLE is torch.distributed:all_reduce or reduce_scatter, and accprobe starts a process for each rank. In

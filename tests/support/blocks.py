@@ -225,8 +225,8 @@ def traces() -> str:
                 if f"{kind}_ms" in case
             ]
             before = f"{case['eager_ms']:.1f} ms of {case['operations']} operations on {case['tokens']:,} tokens"
-            overheads.append(f"{before} become {', '.join(times)}")
-    text = filled(f"Recording hashes every operand and result on the GPU: {'; '.join(overheads)}.")
+            overheads.append(f"{before} become {', '.join(times)}.")
+    text = filled(f"Recording hashes every operand and result on the GPU. {' '.join(overheads)}")
     return tabled(("runs", "operations", "first cause", "verified", "took"), table) + f"\n{text}"
 
 
