@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -242,7 +244,14 @@ def write(text: str) -> None:
 def print_message(sentence: str) -> None:
     """Print a message on standard error; on a terminal it replaces the line of a progress bar."""
     clear_progress()
-    click.echo(f"accprobe: {plain(sentence)}", err=True)
+    click.echo(_folded(f"accprobe: {plain(sentence)}", sys.stderr), err=True)
+
+
+def _folded(text: str, stream: TextIO) -> str:
+    """Return a line, broken between words in the width of a terminal; elsewhere as it is, for programs that read it."""
+    width = shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
+    lines = textwrap.wrap(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) if stream.isatty() else text
 
 
 def clear_progress() -> None:
@@ -254,4 +263,4 @@ def clear_progress() -> None:
 def list_names(items: Iterable[tuple[str, str]]) -> None:
     """Print one name per line, and after a tab its remark, unless it is ""."""
     for name, remark in items:
-        click.echo(f"{name}\t{remark}" if remark else name)
+        click.echo(_folded(f"{name}\t{remark}" if remark else name, sys.stdout))

@@ -247,7 +247,7 @@ def _plain(row: AnyClaim, field: str) -> str:
 
 
 def _others(diff: Diff) -> Iterable[str]:
-    """Yield "torch:mm 256x256x4096 f16 -> f32: split k 4 → 1, partial format f16 → none", "3 other products differ", and
+    """Yield "torch:mm 256x256x4096 f16 -> f32: split-K 4 → 1, partial format f16 → none", "3 other products differ", and
     "1 product: status inferred → confirmed".
     """
     by_kind: dict[str, list[Pair]] = {}

@@ -301,7 +301,7 @@ def of_alignment() -> list[str]:
     return [name for name, field in fields_of(FloatArithmetic).items() if field.of_alignment]
 
 
-_TITLES = {"promote_every": "promotion interval"}
+_TITLES = {"promote_every": "promotion interval", "split_k": "split-K"}
 """Titles of findings of products that are not their names."""
 
 

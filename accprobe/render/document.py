@@ -5,6 +5,7 @@ A document is a sequence of blocks. Its text is made of phrases, each with a ton
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,6 +21,9 @@ _Member = TypeVar("_Member")
 
 GLUE = "\ue000"
 """A space at which no line is broken."""
+
+JOINTS = re.compile(r"(?:(?=[.:](?!/))|(?<=[_=]))(?![^{]*\})")
+"""Places at which a word is broken if it is longer than a line: before dots and colons, after _ and =; not in braces."""
 
 
 class Phrase(NamedTuple):
@@ -152,9 +156,10 @@ def fact_grid(rows: Iterable[tuple[str, Said]]) -> Grid:
 
 
 def table(columns: Iterable[Column | str], rows: Iterable[Sequence[Said]], **more: Any) -> Grid:
-    """Return a table of texts; a column may be its header alone."""
-    heads = tuple(Column(each) if isinstance(each, str) else each for each in columns)
-    return Grid(heads, tuple(map(tuple, rows)), **more)
+    """Return a table of texts without empty columns; a column may be its header alone."""
+    heads, cells = [Column(each) if isinstance(each, str) else each for each in columns], [tuple(row) for row in rows]
+    kept = [i for i in range(len(heads)) if not cells or any(text_of(row[i]) for row in cells)]
+    return Grid(tuple(heads[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in cells), **more)
 
 
 def tabulate(

@@ -14,6 +14,7 @@ from html import escape
 from importlib.resources import files
 
 from accprobe.render.document import (
+    JOINTS,
     Code,
     Column,
     Element,
@@ -55,7 +56,7 @@ def html_page(title: str, blocks: Sequence[Element]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{_text(title)}: accprobe</title>
+<title>{escape(title)}: accprobe</title>
 <style>{style}</style>
 </head>
 <body>
@@ -155,15 +156,19 @@ def _words(words: Said) -> str:
 def _span(span: Phrase) -> str:
     text = _text(span.text) if span.code else _CODE.sub(r"<code>\1</code>", _text(span.text))
     if span.target:
-        return f'<a href="#{span.target}">{text.replace(".", "<wbr>.")}</a>'
+        return f'<a href="#{span.target}">{text}</a>'
     if span.code:
         text = f"<code>{text}</code>"
     return f'<span class="{span.tone}">{text}</span>' if span.tone else text
 
 
 def _text(text: str) -> str:
-    """Return the text as markup that shows it; an arrow and a number such as 7.6e-04 are not broken."""
-    return re.sub(r"-&gt;|\b\d[\d.]*e-\d+", r'<span class="unbroken">\g<0></span>', escape(unglued(text)))
+    """Return the text as markup that shows it. Long words break at joints; arrows and numbers such as 7.6e-04 do not."""
+
+    def marked(found: re.Match[str]) -> str:
+        return f'<span class="unbroken">{found[0]}</span>' if found[1] else "<wbr>".join(JOINTS.split(found[0]))
+
+    return re.sub(r"(-&gt;|\b\d[\d.]*e-\d+)|\S{16,}", marked, escape(unglued(text)))
 
 
 def _class(class_: str) -> str:

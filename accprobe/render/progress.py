@@ -23,6 +23,9 @@ class Show(Protocol):
 BETWEEN_LINES = 10.0
 """Seconds."""
 
+BAR, BESIDE = 8, 28
+"""Columns of a bar, and of all that stands beside its description: the bar, the counts and the time."""
+
 PERCENT = 100
 """A total that makes the completed number a percentage."""
 
@@ -38,10 +41,13 @@ def progress_bar(description: str, speed: bool = False) -> Iterator[Show]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
+    console = Console(stderr=True)
     done = TaskProgressColumn(show_speed=True) if speed else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    words = Column(no_wrap=True, max_width=max(console.width - BESIDE, BESIDE))
+    columns = (TextColumn("{task.description}", table_column=words), BarColumn(BAR), done, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda completed, total, description: bar.update(task, completed=completed, total=total, description=description)
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from accprobe.errors import plain
 from accprobe.render.document import (
+    JOINTS,
     Code,
     Column,
     Element,
@@ -63,9 +64,6 @@ STYLES: dict[Tone, str] = {
     "simulated": "magenta",
     "skipped": "dim",
 }
-
-_DOTS = re.compile(r"(?=\.|:(?!/))(?![^{]*\})")
-"""Before the dots and colons of a name, not inside braces."""
 
 
 def print_blocks(blocks: Iterable[Element]) -> None:
@@ -147,7 +145,7 @@ def _hanging(text: Text, width: int) -> Iterator[Text]:
 
 
 def _broken(text: Text, width: int, hang: int) -> list[Text]:
-    """Return the text in lines, broken between words; a word that is longer than a line, before its dots."""
+    """Return the text in lines, broken between words; a word that is longer than a line, at its joints."""
     if "\n" in text.plain:
         return [piece for part in text.split("\n") for piece in _broken(part, width, hang)]
     pieces = list(text.divide(_breaks(text.plain, width, hang)))
@@ -164,7 +162,7 @@ def _breaks(text: str, width: int, hang: int) -> Iterator[int]:
     room = width
     for word in re.findall(r"\s*\S+(?: %\S*)?", text):
         fits = cell_len(word.strip()) <= width - hang
-        for piece in [word] if fits else _short(_DOTS.split(word), width - hang):
+        for piece in [word] if fits else _short(JOINTS.split(word), width - hang):
             blanks = len(piece) - len(piece.lstrip()) if taken else 0
             if taken and taken + cell_len(piece) > room:
                 yield at + blanks

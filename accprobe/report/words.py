@@ -32,7 +32,7 @@ def percent(share: float, digits: int = 2) -> str:
 
 
 def status_counts(claims: Iterable[Claim], not_measured: int = 0) -> str:
-    """Return "101 of 102 products confirmed, 1 of 102 products inferred, 1 with wrong results"; skipped ones are not counted.
+    """Return "101 of 102 products confirmed, 1 inferred, 1 with wrong results"; skipped ones are not counted.
 
     not_measured: instructions that a run did not reach.
     """
@@ -40,10 +40,11 @@ def status_counts(claims: Iterable[Claim], not_measured: int = 0) -> str:
     counts = Counter[tuple[str, str]]((claim.kind, claim.status) for claim in measured)
     if not_measured:
         counts["instruction", "not measured"] = not_measured
-    totals = Counter[str]()
-    for (kind, _), count in counts.items():
-        totals[kind] += count
-    words = [f"{count:,} of {so_many(totals[kind], kind)} {status}" for (kind, status), count in counts.most_common()]
+    words = []
+    for kind in dict.fromkeys(kind for (kind, _), _ in counts.most_common()):
+        found = [(count, status) for (each, status), count in counts.most_common() if each == kind]
+        of = so_many(sum(count for count, _ in found), kind)
+        words += [f"{count:,}{'' if i else f' of {of}'} {status}" for i, (count, status) in enumerate(found)]
     wrong = sum(isinstance(claim, ProductRow) and is_wrong(claim) for claim in measured)
     return ", ".join(words + [f"{wrong:,} with wrong results"] * bool(wrong))
 

@@ -47,7 +47,7 @@ def test_one_result() -> None:
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0] == "chain.npy: explained: 128 results, bit for bit, by"
     assert lines[-1] == "plans with another arithmetic may match too: the search ends at the first that explains the results"
-    plan = {"each product once yes", "instruction h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion interval none", "split k 1"}
+    plan = {"each product once yes", "instruction h200:wgmma.m64n8k32.f32.e4m3.e4m3", "promotion interval none", "split-K none"}
     assert plan <= set(lines)
 
 
@@ -66,7 +66,7 @@ def test_a_square_operand_in_the_other_layout(folder: Path) -> None:
 def test_two_results_that_differ() -> None:
     result = explain("split.npy", "chain.npy")
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[0] == "the two differ by split k 2 versus 1"
+    assert result.stdout.splitlines()[0] == "the two differ by split-K 2 versus none"
 
 
 def test_a_flipped_bit(folder: Path) -> None:

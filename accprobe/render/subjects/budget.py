@@ -65,7 +65,7 @@ def _bound(entry: ErrorRow) -> Phrase:
     value = entry.errors.bound_over_sum
     if value is None:
         return Phrase("")
-    return Phrase("none", "quiet") if value >= 1 else Phrase(f"{value:.1e}" if value else "0")
+    return Phrase("none", "quiet") if value >= 1 else Phrase(percent(value) if value else "0")
 
 
 def _interval(found: Interval | None) -> Phrase:

@@ -207,8 +207,8 @@ def requirement_blocks(outcomes: Sequence[Outcome], missing: str = "") -> Iterat
     if missing:
         yield Heading(Phrase(f"FAILED: the run stopped early, {missing} not measured", "bad"), 1)
     failed = sum(not outcome.passed for outcome in outcomes)
-    verdict = Phrase(f"{failed} of {so_many(len(outcomes), 'requirement')} failed", "bad")
-    yield Heading(verdict if failed else Phrase(f"{so_many(len(outcomes), 'requirement')} passed", "good"), 1)
+    of = so_many(len(outcomes), "requirement")
+    yield Heading(Phrase(f"{failed} of {of} failed", "bad") if failed else Phrase(f"{len(outcomes)} of {of} passed", "good"), 1)
     yield List(tuple(item for outcome in outcomes for item in _items(outcome)))
 
 

@@ -55,7 +55,7 @@ def _verdict(name: str, found: Explanation, out: Format) -> Iterator[Element]:
         for name, value in plan.findings.items()
         if (name, value) != ("effective_bits", None) and (name != "each_product_once" or value == "yes")
     }
-    yield fact_grid((title(name, of_product=True), _value(value)) for name, value in shown.items())
+    yield fact_grid((title(name, of_product=True), _value(name, value)) for name, value in shown.items())
     if remarks := tuple(_remarks(found, plan, out)):
         yield List(remarks)
 
@@ -102,7 +102,7 @@ def _short_plan(plan: Candidate) -> str:
     every, split = plan.findings.get("promote_every"), plan.findings.get("split_k", 1)
     parts = [str(plan.findings.get("instruction", plan.name))]
     parts += [f"promotion interval {every}"] if every else []
-    return ", ".join([*parts, *([f"split K {split}"] if split != 1 else [])])
+    return ", ".join([*parts, *([f"split-K {split}"] if split != 1 else [])])
 
 
 def _area(rows: tuple[int, int], columns: tuple[int, int]) -> str:
@@ -110,13 +110,13 @@ def _area(rows: tuple[int, int], columns: tuple[int, int]) -> str:
     return ", ".join(f"{noun} {first}" if first == last else f"{noun}s {first}-{last}" for noun, first, last in lines)
 
 
-def _value(value: object) -> str:
-    return "none" if value is None else str(value)
+def _value(name: str, value: object) -> str:
+    return "none" if value is None or (name, value) == ("split_k", 1) else str(value)
 
 
 def _differing(plan: Candidate, beside: Candidate) -> str:
     """Return the findings in which a plan differs from another."""
-    parts = [f"{title(name, of_product=True)} {_value(mine)}" for name, (mine, _) in differences(plan, beside).items()]
+    parts = [f"{title(name, of_product=True)} {_value(name, mine)}" for name, (mine, _) in differences(plan, beside).items()]
     return " and ".join(parts) or plan.name
 
 
@@ -129,7 +129,10 @@ def _place(place: ElementMismatch, out: Format) -> str:
 def _of_two(found: Sequence[Explanation]) -> Iterator[str]:
     if (differ := differing_plans(found)) is None:
         return
-    parts = [f"{title(name, of_product=True)} {_value(mine)} versus {_value(other)}" for name, (mine, other) in differ.items()]
+    parts = [
+        f"{title(name, of_product=True)} {_value(name, mine)} versus {_value(name, other)}"
+        for name, (mine, other) in differ.items()
+    ]
     if parts:
         yield f"the two differ by {', '.join(parts)}"
     elif any(each.mismatches for each in found):

@@ -37,10 +37,13 @@ MOST_IN_FULL = 8
 """Largest number of functions with complete columns without --all."""
 
 
-def function_blocks(rows: Sequence[FunctionRow], expand: bool = False) -> Iterator[Element]:
-    """Yield the headline, the table of several rows, and remarks. expand: complete columns, also for many functions."""
-    single = (Phrase(rows[0].status, rows[0].status), Phrase(": ")) if len(rows) == 1 else ()
-    yield Paragraph((*single, Phrase(function_headline(rows), "strong")))
+def function_blocks(rows: Sequence[FunctionRow], expand: bool = False, where: str = "") -> Iterator[Element]:
+    """Yield the headline, the table of several rows, and remarks.
+
+    expand: complete columns, also for many functions. where: begins the headline of several, such as "NVIDIA H200: ".
+    """
+    start = (Phrase(rows[0].status, rows[0].status), Phrase(": ")) if len(rows) == 1 else (Phrase(where, "strong"),)
+    yield Paragraph((*start, Phrase(function_headline(rows), "strong")))
     if expand or len(rows) <= MOST_IN_FULL:
         if len(rows) > 1:
             yield tabulate(COLUMNS, rows)

@@ -93,6 +93,7 @@ def verification_blocks(
         yield Paragraph(Phrase("SIMULATED: the device is published models, nothing was measured", "bad"), boxed=True)
     dots, wrong = sum(row.done.compared for row in rows), sum(row.done.mismatches for row in rows)
     among = f"{so_many(len(rows), 'instruction')}, {so_many(dots, 'dot product')}"
+    among += f"; {so_many(len(lacking), 'instruction')} not verified" if lacking else ""
     yield Heading(Phrase(f"{wrong:,} mismatch{'es' * (wrong != 1)}: {among}", "bad" if wrong else "good"), 1)
     yield tabulate(VERIFIED, rows, lambda row: "bad" if row.done.mismatches else "")
     if below := (*_uncovered(rows), *_counterexamples(rows)):

@@ -53,9 +53,6 @@ SCALED_BY: dict[ScaleOf, str] = {
 OF_SOME_OUTPUTS = "The findings are verified for the outputs of the plans shown, and for no others."
 """The proviso of a row that is not confirmed, though nothing contradicts its plans."""
 
-NOT_COMPARED = "The findings are not verified: no fresh outputs were compared."
-
-
 MARKS = {
     "~": "~: suggested: explains most results of a row that is not confirmed; any other value is possible.",
     r"\w\)?\?": "?: undetermined: several values explain every result.",
@@ -66,8 +63,11 @@ ProductLine = tuple[str, Phrase]
 """A label and the text beside it."""
 
 
-def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterator[Element]:
-    """Yield the faults, then a line for each product; with `expand`, or for few products, all that was found of each."""
+def products_blocks(rows: Sequence[ProductRow], expand: bool = False, where: str = "") -> Iterator[Element]:
+    """Yield the faults, then a line for each product; with `expand`, or for few products, all that was found of each.
+
+    where: begins the first line of many products, such as "NVIDIA H200: ".
+    """
     shown = wrong_first(rows)
     if expand or len(shown) <= SHOWN_IN_FULL:
         for row in shown:
@@ -76,7 +76,7 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False) -> Iterato
             yield product_section(row)
         yield from _legend(words for row in shown for words in (_result(row), *(said.text for _, said in _every_line(row))))
         return
-    yield Heading(f"{status_counts(rows)}; --all has each in full", 2)
+    yield Heading(f"{where}{status_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
         yield List(of_any, "!")
     yield tabulate(COLUMNS, shown)
@@ -118,7 +118,7 @@ def product_section(row: ProductRow, anchor: str = "", is_open: bool = False) ->
 
 def _body(row: ProductRow) -> Iterator[Element]:
     if row.reason:
-        yield Paragraph(Phrase(f"{row.status}: {row.reason}", row.status))
+        yield Paragraph(Phrase(row.reason, row.status))
     yield from _mismatch(row)
     if before := proviso(row):
         yield Paragraph(Phrase(before, row.status), boxed=True)
@@ -129,8 +129,8 @@ def _body(row: ProductRow) -> Iterator[Element]:
 
 
 def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
-    """Return products that drop or double terms, or take scales of another block, before the others."""
-    return sorted(rows, key=lambda row: not is_wrong(row))
+    """Return products that drop or double terms, or take scales of another block, then those that are not confirmed."""
+    return sorted(rows, key=lambda row: (not is_wrong(row), row.holds or row.status == "skipped"))
 
 
 def all_alarms(rows: Sequence[ProductRow]) -> tuple[Phrases, ...]:
@@ -162,19 +162,15 @@ def status_spans(row: ProductRow) -> Phrases:
     return Phrase(row.status, row.status), Phrase(" up to the order of atomics" if any_order else "", row.status)
 
 
-def _status(row: ProductRow) -> Phrase:
-    return Phrase(f"{row.status}, WRONG RESULT", "bad") if is_wrong(row) else Phrase(row.status, row.status)
+def _status(row: ProductRow) -> Phrases:
+    return status_spans(row) if is_wrong(row) else (Phrase(row.status, row.status),)
 
 
 def proviso(row: ProductRow) -> str:
     """Return the sentence to read before the findings; "" where there is none."""
     is_suggested = any(finding.bound == "suggested" for region in row.regions for finding in region.findings.values())
-    if row.status == "inferred" and not is_suggested and any(region.model for region in row.regions):
-        return OF_SOME_OUTPUTS
-    if row.status == "inferred" and not (row.verification and (row.verification.compared or row.verification.contradicting)):
-        return NOT_COMPARED if row.regions else ""
     if row.status == "inferred" and not is_suggested:
-        return ""
+        return OF_SOME_OUTPUTS if any(region.model for region in row.regions) else ""
     return PROVISOS.get(row.status, "") if row.regions else ""
 
 
@@ -362,10 +358,11 @@ def _instruction(found: FindingsByName) -> str:
 
 def _verified(row: ProductRow) -> Iterator[str]:
     done = row.verification
-    if done is not None and not done.compared:
-        yield "nothing: results contradict the plan" if done.contradicting else "nothing: no fresh outputs were compared"
-    elif done is not None:
+    if done is not None and done.compared:
         yield f"{done.compared:,} fresh outputs, {done.mismatches:,} mismatches"
+    elif row.regions:
+        contradicted = done is not None and done.contradicting
+        yield f"nothing: {'results contradict the plan' if contradicted else 'no fresh outputs were compared'}"
     if done is not None and done.contradicting:
         yield f"{done.contradicting:,} of {done.results:,} results contradict the plan"
     if (chains := sum(region.chains for region in row.regions)) > 1:

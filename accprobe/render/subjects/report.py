@@ -91,10 +91,11 @@ def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
         yield Heading(report_headline(report), 1)
         yield from _instructions(report, shown)
         yield from map(Paragraph, summary(report, len(shown)))
+    where = "" if is_of_instructions(report) else f"{report.device.name}: "
     if report.products:
-        yield from products_blocks(report.products, expand)
+        yield from products_blocks(report.products, expand, where)
     if report.functions:
-        yield from function_blocks(report.functions, expand)
+        yield from function_blocks(report.functions, expand, where)
     if report.sweeps:
         yield from sweep_blocks(report.sweeps, expand)
     yield from map(Paragraph, report_title(report))

@@ -22,11 +22,12 @@ _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequ
 
 
 def trace_blocks(found: TraceComparison) -> Iterator[Element]:
-    """Yield the first difference or that there is none; what the record lacks; the counts; and a line an origin."""
+    """Yield the first difference or that there is none; what the record lacks; counts that are not said; a line an origin."""
     yield Heading(Phrase(trace_headline(found), "good" if found.equal else "bad"), 1)
     if lacks := list_limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
-    yield Paragraph(count_operations(found))
+    if lacks or not found.equal:
+        yield Paragraph(count_operations(found))
     if found.origins and (reason := find_uncomparable(found)):
         yield Paragraph(f"not comparable: {reason}")
     if found.origins:
@@ -41,7 +42,10 @@ def trace_page(found: TraceComparison) -> Iterator[Element]:
         yield Heading("Origins", 2, "origins")
     yield last
     yield Heading("Operations", 2, "operations")
-    yield Paragraph("An origin computes other bits from equal inputs. A consequence has inputs that differ already.")
+    yield Paragraph(
+        "An origin computes other bits from equal inputs. A consequence has inputs that differ already. The counts leave out"
+        " `return`, the results of the run."
+    )
     yield _timeline(found)
 
 
@@ -89,15 +93,19 @@ def _rows(found: TraceComparison) -> Iterator[tuple[Said, ...]]:
     before = (0, 0)
     for i, j in (*found.pairs, (len(a), len(b))):
         for operation in a[before[0] : i]:
-            yield _row(operation, found.states[0][operation.number], str(operation.number), "")
+            yield _row((operation,), found.states[0][operation.number], str(operation.number), "")
         for operation in b[before[1] : j]:
-            yield _row(operation, found.states[1][operation.number], "", str(operation.number))
+            yield _row((operation,), found.states[1][operation.number], "", str(operation.number))
         if i < len(a):
-            yield _row(a[i], found.states[0][i], str(i), str(j))
+            yield _row((a[i], b[j]), found.states[0][i], str(i), str(j))
         before = i + 1, j + 1
 
 
-def _row(operation: TracedOperation, state: OperationState, first: str, second: str) -> tuple[Said, ...]:
-    results = " ".join(f"{value.dtype}[{','.join(map(str, value.shape))}]" for value in operation.outputs if value.dtype)
+def _row(same: Sequence[TracedOperation], state: OperationState, first: str, second: str) -> tuple[Said, ...]:
+    operation, results = same[0], " against ".join(dict.fromkeys(map(_results, same)))
     shown = Phrase(state, _TONES.get(state, "quiet"))
     return operation.module, operation.packet, shown, results, operation.phase, first, second
+
+
+def _results(operation: TracedOperation) -> str:
+    return " ".join(f"{value.dtype}[{','.join(map(str, value.shape))}]" for value in operation.outputs if value.dtype)
