@@ -143,7 +143,7 @@ def _watched(plan: CheckPlan, gpus: list[GpuOutcome], check: Callable[[OnOutcome
         def on_change(index: int, changed: GpuOutcome) -> None:
             gpus[index] = changed
             ended = f"{sum(gpu.ended for gpu in gpus)} of {len(gpus)} GPUs" if len(gpus) > 1 else changed.where
-            ended += f" in {plan.seconds:g} s"
+            ended += f", {plan.seconds:g} s in all"
             dots, wrong = sum(gpu.dots for gpu in gpus), sum(gpu.wrong for gpu in gpus)
             text = f"{ended}: {dots:,} results, {wrong:,} mismatches" if dots else f"{ended}: compiling"
             show(min(int(PERCENT * changed.seconds / plan.seconds), PERCENT), PERCENT, text)

@@ -205,8 +205,8 @@ def _most_sensitive_first(spec: Spec, a: Bits, b: Bits) -> Ints:
 AT_MOST = 1 << 29
 # Maximum number of rows, or columns, without a mismatch inside one region.
 REGION_GAP = 8
-# Minimum number of elements of a region, and maximum number of regions.
-LEAST_REGION, MOST_REGIONS = 32, 4
+# Minimum number of elements of a region, or of mismatches in it; and maximum number of regions.
+LEAST_REGION, LEAST_DIFFERING, MOST_REGIONS = 32, 16, 4
 # Regions that cover more than this share of a result are not explained separately.
 MOST_OF = 0.9
 # Miscounts of a result without a plan are reported if they explain this share of the squared difference.
@@ -281,7 +281,8 @@ class _OneResult:
             return found
         numbers, expected = rows
         differ = self.d[numbers] != expected
-        regions = [(y, x) for y, x in _rectangles(differ) if (y.stop - y.start) * (x.stop - x.start) >= LEAST_REGION]
+        found_in = [(at, differ[at]) for at in _rectangles(differ)]
+        regions = [at for at, part in found_in if part.size >= LEAST_REGION or part.sum() >= LEAST_DIFFERING]
         size = sum((y.stop - y.start) * (x.stop - x.start) for y, x in regions)
         if not regions or len(regions) > MOST_REGIONS or size > MOST_OF * differ.size:
             return found

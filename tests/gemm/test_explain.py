@@ -150,6 +150,17 @@ def test_regions_with_plans_of_their_own_are_found() -> None:
     assert parts[(16, 31), (32, 47)]["promote_every"] == 128
 
 
+def test_k_missing_in_one_short_row_is_named() -> None:
+    plan = replace(SMALL_HOPPER, n=24)
+    a, b = operands(plan, 1)
+    less = a.copy()
+    less[3, 100] = 0
+    d = np.where(np.arange(len(a))[:, None] == 3, plan(less, b), plan(a, b))
+    (found,) = explain([spec_of(plan)], patterns(a, plan.a), patterns(b.T, plan.b), [patterns(d, plan.out)])
+    (part,) = found.regions
+    assert (part.rows, part.found.plans[0].findings["each_product_once"]) == ((3, 3), "no: k 100 missing")
+
+
 def test_results_of_other_operands_have_none() -> None:
     plan = replace(SMALL_FP8, k=64)
     a, b, (d,) = asked(plan)

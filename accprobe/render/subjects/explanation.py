@@ -67,10 +67,13 @@ def _remarks(found: Explanation, plan: Candidate, out: Format) -> Iterator[Said]
         plans = "1 other plan gives" if found.alike == 1 else f"{found.alike} other plans give"
         yield f"{plans} the same bits on these operands: {which}{further}"
     if found.stopped:
-        yield "plans with another arithmetic may match too: the search ends at the first that explains the results"
+        which = "nearly all results" if found.mismatches else "the results"
+        yield f"plans with another arithmetic may match too: the search ends at the first that explains {which}"
     if found.mismatches:
         yield from (_place(place, out) for place in found.places)
-        nan = all(is_nan_pattern(out, x.got) for x in found.places)
+        if more := found.mismatches - len(found.places):
+            yield f"{more:,} more {'is' if more == 1 else 'are'} not listed"
+        nan = found.places and all(is_nan_pattern(out, x.got) for x in found.places)
         yield f"possible causes: {'a NaN in A or B, ' if nan else ''}other operands, another program, faulty hardware"
 
 
