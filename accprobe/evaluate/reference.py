@@ -227,11 +227,14 @@ def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: For
     """Insert the first NaN operand of each row, made quiet; a wider format keeps only its upper payload bits."""
     quiet = (fmt.infinity or 0) | 1 << (fmt.mantissa_bits - 1)
     for operand, of in reversed(operands):
-        wide = operand.astype(np.uint64)
+        rows = np.flatnonzero(np.isnan(of.values(operand)))
+        if not len(rows):
+            continue
+        wide = operand[rows].astype(np.uint64)
         payload = (wide & ((1 << of.mantissa_bits) - 1)) << max(0, fmt.mantissa_bits - of.mantissa_bits)
         payload >>= max(0, of.mantissa_bits - fmt.mantissa_bits)
         nan = payload | np.where(wide & of.sign_bit, np.uint64(fmt.sign_bit), np.uint64(0)) | quiet
-        patterns = np.where(np.isnan(of.values(operand)), nan.astype(fmt.dtype), patterns)
+        patterns[rows] = nan.astype(fmt.dtype)
     return patterns
 
 

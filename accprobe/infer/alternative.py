@@ -92,8 +92,8 @@ def with_features(model: DotModel, features: FieldValues) -> DotModel:
     changed = with_values(model, own)
     names = {parsed(name): value for name, value in features.items() if name not in own}
     for arithmetic, role in float_arithmetics(model):
-        theirs = {name.feature: value for name, value in names.items() if name.role == role}
-        changed = with_arithmetic(changed, arithmetic, with_values(arithmetic, theirs))
+        if theirs := {name.feature: value for name, value in names.items() if name.role == role}:
+            changed = with_arithmetic(changed, arithmetic, with_values(arithmetic, theirs))
     return changed
 
 

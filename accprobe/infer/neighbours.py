@@ -47,10 +47,13 @@ BLOCKS = (32, 16, 8, 4, 2)  # Products that may be scaled at once: a block of sc
 MOST_CHANGED = 3  # Fields of a group that are changed together, at most.
 
 
-def alternatives(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
-    """Yield every model that differs from `model` in one field or in the order of its sums, each once."""
+def alternatives(model: DotModel, findings: Mapping[str, Finding], of_one_sum: bool = True) -> Iterator[Alternative]:
+    """Yield every model that differs from `model` in one field or in the order of its sums, each once.
+
+    of_one_sum: also those that differ in a field of only one of several sums with the same arithmetic.
+    """
     seen = {model}
-    for alternative in (*_in_reading(model), *_in_arithmetic(model), *_in_order(model, findings)):
+    for alternative in (*_in_reading(model), *_in_arithmetic(model, of_one_sum), *_in_order(model, findings)):
         if alternative.model not in seen:
             seen.add(alternative.model)
             yield alternative
@@ -65,9 +68,9 @@ def _in_reading(model: DotModel) -> Iterator[Alternative]:
         yield from alternatives_with(model, model.root.arithmetic, ways)
 
 
-def _in_arithmetic(model: DotModel) -> Iterator[Alternative]:
+def _in_arithmetic(model: DotModel, of_one_sum: bool) -> Iterator[Alternative]:
     for arithmetic in model.arithmetics:
-        sharing = [node for node in model.root.nodes() if node.arithmetic == arithmetic]
+        sharing = [node for node in model.root.nodes() if of_one_sum and node.arithmetic == arithmetic]
         digits = arithmetic.result.storage_bits // 4
         role = model.role(arithmetic)
         for name, field, value in _mutations(arithmetic, role, arithmetic == model.root.arithmetic):

@@ -48,11 +48,11 @@ MAX_PER_QUERY = 20  # Counterexamples that are kept of one query.
 CANDIDATES = 15_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LogEntry:
     """One query and its results `d`. before: dot products queried before it.
 
-    model: a model that is known to explain all results.
+    model: the last model that is known to explain all results.
     """
 
     request: Request
@@ -167,6 +167,8 @@ class QueryLog(InstructionSubject):
                 continue
             expected = evaluate(model, self.instruction(entry.has_metadata), entry.request)
             wrong = np.flatnonzero(entry.d != expected)
+            if not len(wrong):
+                entry.model = model
             count += len(wrong)
             shown = wrong[:: -(-len(wrong) // MAX_PER_QUERY) or 1].tolist()
             some += [Counterexample.of(entry.request, row, entry.d, expected, "probe") for row in shown]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product, starmap
+from itertools import islice, product
 from typing import get_args
 
 import numpy as np
 
 from accprobe.infer.alternative import (
+    FieldValues,
     alternatives_with,
     combinations_of,
     float_arithmetics,
@@ -50,7 +51,7 @@ Variants = Callable[[Instruction, DotModel, Findings], Iterable[DotModel]]
 
 def one_field(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield models that differ in one field of all sums of a role, or in the order."""
-    return (alternative.model for alternative in alternatives(model, findings) if not alternative.where)
+    return (alternative.model for alternative in alternatives(model, findings, of_one_sum=False))
 
 
 def one_field_of_any_sum(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
@@ -96,19 +97,17 @@ def unusual_fields(inst: Instruction, model: DotModel, findings: Findings) -> It
 class _Beginning:
     """How a chain begins from zero.
 
-    parts: the products of a first sum that are rounded on their own. first, others: the zero sign of single products and of
-    other sums. payload: of NaNs. turned: of two chains, the second is read first.
+    parts: the products of a first sum that are rounded on their own. first, others: fields of single products and of other
+    sums. turned: of two chains, the second is read first.
     """
 
     parts: tuple[int, ...]
-    first: ZeroSign
-    others: ZeroSign
-    payload: NanPayload
-    turned: bool
+    first: FieldValues
+    others: FieldValues
+    turned: bool = False
 
     def of(self, node: FusedSum) -> FusedSum:
-        arithmetic = with_values(node.arithmetic, {"zero_sign": self.others, "nan_payload": self.payload})
-        single = with_values(arithmetic, {"zero_sign": self.first})
+        arithmetic, single = (with_values(node.arithmetic, fields) for fields in (self.others, self.first))
         if not _may_begin(node):
             turned = self.turned and len(node.terms) == 2 == len(node.children)
             return FusedSum(node.terms[::-1] if turned else node.terms, arithmetic)
@@ -123,17 +122,21 @@ def chain_beginnings(inst: Instruction, model: DotModel, findings: Findings) -> 
 
     Such a chain looks like one with two products in the first sum if the result can represent the first of them. A product too
     small or too large for that, and the choice of NaN that passes through, distinguish them. A chain that adds its first
-    product to +0 never begins with -0, whatever sign its other sums of zeros have.
+    product to +0 never begins with -0, whatever sign its other sums of zeros have. Signs of zeros and NaNs show in different
+    results, so they do not change together.
     """
     nodes = list(model.root.nodes())
-    if not any(_may_begin(node) for node in nodes) or not all(_is_exact(node.arithmetic) for node in nodes):
+    first = [node for node in nodes if _may_begin(node)]
+    if not first or not all(_is_exact(node.arithmetic) for node in nodes):
         return
-    payloads: tuple[NanPayload, ...] = get_args(NanPayload)
-    if not all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
-        payloads = ("dropped",)
-    signs = get_args(ZeroSign)
-    for beginning in starmap(_Beginning, product(((), (0,), (1,), (0, 1)), signs, signs, payloads, (False, True))):
-        yield replace(model, root=model.root.map(beginning.of))
+    signs = [{"zero_sign": sign} for sign in get_args(ZeroSign)]
+    ways = [(one, other, False) for one, other in product(signs, signs)]
+    if all(fmt.widens_to(inst.d) for fmt in (inst.a, inst.b, inst.c)):
+        payloads = [{"nan_payload": payload} for payload in get_args(NanPayload)]
+        ways += [(payload, payload, turned) for payload, turned in product(payloads, (False, True))]
+    splits = ((), (0,), (1,), (0, 1)) if any(len(node.terms) == 2 for node in first) else ((),)
+    for parts, way in product(splits, ways):
+        yield replace(model, root=model.root.map(_Beginning(parts, *way).of))
 
 
 def _may_begin(node: FusedSum) -> bool:
@@ -155,13 +158,8 @@ STEPS = 12  # Changes to a model, at most.
 SCREEN = 60  # Wrong results that every neighbour is compared with first, among four times as many others.
 FINALISTS = 24  # Neighbours that explain most of those, which are compared with all results.
 
-NEAR: tuple[Variants, ...] = (
-    chain_beginnings,
-    one_field,
-    every_floor,
-    alignments_or_results,
-    unusual_fields,
-)
+# The kinds with few neighbours come first.
+NEAR: tuple[Variants, ...] = (one_field, every_floor, chain_beginnings, unusual_fields, alignments_or_results)
 
 
 # A model, its findings, and the results on which it was chosen; None if the first model explained all.

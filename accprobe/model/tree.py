@@ -144,7 +144,11 @@ class FusedSum:
 
     @cached_property
     def _nodes(self) -> tuple[FusedSum, ...]:
-        return *(node for child in self.children for node in child.nodes()), self
+        found, left = list[FusedSum](), [self]
+        while left:
+            found.append(left.pop())
+            left += found[-1].children
+        return tuple(reversed(found))
 
     def map(self, change: Callable[[FusedSum], FusedSum]) -> FusedSum:
         """Return the tree with `change` applied to every node, children first."""

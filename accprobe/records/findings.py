@@ -57,11 +57,12 @@ Findings = dict[str, Finding]
 def feature_values(model: DotModel) -> dict[str, Value]:
     """Return every field of a model, by the name of its finding."""
     known: dict[str, Value] = {name: getattr(model, name) for name in fields_of(DotModel)}
-    for node in model.root.nodes():
-        digits = node.arithmetic.result.storage_bits // 4
-        for name, record in fields_of(type(node.arithmetic)).items():
-            value = getattr(node.arithmetic, name)
-            known[str(Name(name, node.role))] = record.text(value, digits) if isinstance(record.values, Patterns) else value
+    last = {node.role: node.arithmetic for node in model.root.nodes()}
+    for role, arithmetic in last.items():
+        digits = arithmetic.result.storage_bits // 4
+        for name, record in fields_of(type(arithmetic)).items():
+            value = getattr(arithmetic, name)
+            known[str(Name(name, role))] = record.text(value, digits) if isinstance(record.values, Patterns) else value
     return known
 
 

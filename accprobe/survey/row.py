@@ -20,7 +20,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.characterise import Characterisation, infer_model
 from accprobe.infer.falsification import Falsification, falsify, resolve_findings
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT, left_out
-from accprobe.infer.query_log import Contradictions, QueryLog
+from accprobe.infer.query_log import NONE, Contradictions, QueryLog
 from accprobe.isa import opcodes, tile
 from accprobe.isa.instructions import Instruction
 from accprobe.model.tree import DotModel
@@ -135,14 +135,17 @@ def settle(log: QueryLog, seed: int = 0, counterexamples: Sequence[Exchange] = (
 
     counterexamples: dot products that the model has to explain too. If any result contradicts the model, the inference is
     repeated with that result. It is not repeated on an unstable device, after the budget of the search is spent, or if it
-    ended with the same model.
+    ended with the same model. A model that is not the last is tested against alternatives only if it explains all results.
     """
     known, contradicted = list(counterexamples), None
     for again in range(RECONSIDERED + 1):
         result = infer_model(log, known)
-        falsification = falsify(log, result, seed + again)
-        wrong = falsification.contradictions
-        if not wrong.count or result.model == contradicted or log.unstable or not log.budget.remaining:
+        last = again == RECONSIDERED or result.model == contradicted or log.unstable or not log.budget.remaining
+        wrong = log.contradictions(result.model) if result.model else NONE
+        if last or not wrong.count:
+            falsification = falsify(log, result, seed + again)
+            wrong = falsification.contradictions
+        if last or not wrong.count or log.unstable:
             break
         contradicted = result.model
         known += [log.dense(found.exchange) for found in wrong.sample]
