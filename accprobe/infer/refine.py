@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import get_args
 
 import numpy as np
@@ -68,6 +68,10 @@ def every_floor(inst: Instruction, model: DotModel, findings: Findings) -> Itera
 def alignments_or_results(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
     """Yield models with other alignment bits and roundings; with other result bits, roundings and overflow."""
     yield from _alignments(model)
+    yield from _results(model)
+
+
+def _results(model: DotModel) -> Iterator[DotModel]:
     for arithmetic, _ in float_arithmetics(model):
         widths = range(arithmetic.result.mantissa_bits + 1)
         results = {"result_bits": widths, "result_rounding": get_args(Rounding), "overflow": get_args(Overflow)}
@@ -232,11 +236,16 @@ def _best(model: DotModel, candidates: Iterable[DotModel], results: Results) -> 
 
 
 def several_fields(inst: Instruction, model: DotModel, findings: Findings) -> Iterator[DotModel]:
-    """Yield neighbours in which all sums of one role change together, except those that change only a minimum exponent."""
-    others = (
-        other for some in (one_field, alignments_or_results, alignments_and_exponents) for other in some(inst, model, findings)
-    )
-    return islice(others, MOST_OTHERS)
+    """Yield neighbours in which all sums of one role change together, except those that change only a minimum exponent.
+
+    Sums that all keep every bit are not aligned: with enough bits that is the same function.
+    """
+    others = [one_field(inst, model, findings)]
+    if all(_is_exact(arithmetic) for arithmetic in model.arithmetics):
+        others += [_results(model)]
+    else:
+        others += [some(inst, model, findings) for some in (alignments_or_results, alignments_and_exponents)]
+    return islice(chain.from_iterable(others), MOST_OTHERS)
 
 
 def _settled(findings: Findings, model: DotModel) -> Findings:
