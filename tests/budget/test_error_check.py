@@ -42,7 +42,7 @@ def test_results_of_the_arithmetic_pass(kind: str, promote_every: int | None) ->
 
 def test_missing_promotion_is_detected() -> None:
     """On normal operands the worst case of promoted sums allows sums that are never promoted."""
-    a, b = operands("normal", 2048, 64, 64)
+    a, b = operands("normal", 2048, 32, 32)
     right, wrong = (predict(LIKE, a, b, promote_every=every).astype(ml_dtypes.bfloat16) for every in (128, None))
     assert_matmul_close(right, a, b, like=LIKE, promote_every=128)
     with pytest.raises(AssertionError, match="likeliest: no promotion, which gives exactly these bits"):
