@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from commands import assert_refused, invoke
+from commands import assert_refused, invoke, time_limit_can_end
 from marks import only_on_a_gpu
 
 import accprobe
@@ -105,7 +105,8 @@ def test_results_that_change_after_the_first_calls_are_unstable(own: str) -> Non
 
 def test_an_interrupted_comparison_keeps_the_words_compared_so_far(own: str, tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
-    found = run(f"{own}:stopped", "--arrays", "numpy", "-o", str(path))
+    with time_limit_can_end():
+        found = run(f"{own}:stopped", "--arrays", "numpy", "-o", str(path))
     assert (found.exit_code, found.stderr) == (130, f"accprobe: interrupted: {path} has 1 row\n")
     (row,) = Report.load(path).functions
     assert (row.status, row.reason, row.verification.compared) == ("inferred", "interrupted", 1 << 20)
