@@ -68,15 +68,12 @@ class CallableAdapter:
         self._operands = tuple(operands)
 
     def _scales(self, scales: ScaleWords | None) -> tuple[Singles, Singles]:
-        """Return the scales as the function takes them: one for each block of columns."""
+        """Return the scales as the function takes them: if "128x128", those of B have one column for each block of columns."""
         words = scales or unit_scales(self.spec)
         return words.a, words.b[:, ::BLOCK] if self.spec.scale == "128x128" else words.b
 
     def call(self) -> Any:
-        """Call the function with the current operands. Raises AccprobeError if it raises.
-
-        Its prints go to standard error, because standard output holds the report.
-        """
+        """Call the function with the current operands. Raises AccprobeError if it raises."""
         try:
             return self._result(*self._operands)
         except DeviceError:
@@ -135,7 +132,7 @@ class CallableAdapter:
     def take_result_format(self) -> None:
         """Call the function with `first_operands` and take the format of its result.
 
-        Raises AccprobeError if the result is not an array of a known format.
+        Raises AccprobeError if the result is not an array [M, N] of a known format.
         """
         operands = first_operands(self.spec)
         self.set_operands(*operands)
@@ -145,7 +142,7 @@ class CallableAdapter:
             raise AccprobeError(f"{self.name} returns an array of {found.type}; accprobe has no such format")
         self.spec = replace(self.spec, out=found.fmt)
         patterns = self._patterns(result)
-        if all(map(np.array_equal, operands, first_operands(self.spec))):  # operands for f16 results are smaller
+        if all(map(np.array_equal, operands, first_operands(self.spec))):  # those for narrow results are smaller
             self.before.append(patterns)
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """Arrays of numpy, torch and JAX: bit patterns to arrays on a device, and results back to bit patterns.
 
-Each operand keeps its buffer from call to call, because libraries choose kernels by the alignment of an address.
+Operands of numpy and torch keep their buffers from call to call: libraries choose kernels by the alignment of an address.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.build import install
-from accprobe.errors import AccprobeError, DeviceError, ToolMissing
+from accprobe.errors import AccprobeError, DeviceError, ToolMissing, UnknownName, nearest
 from accprobe.evaluate.product import Singles
 from accprobe.isa.formats import FORMATS, Bits, Format
 
 ARRAYS = ("torch", "numpy", "jax")
-# A large operand is transposed on the device in so many parts, so that only one of them needs extra memory.
+# Parts in which an operand is transposed on a GPU, so that only one of them needs extra memory.
 PARTS = 8
-# Words and calls that are laid out together on the device, and the alignment of each call's part. torch aligns its own
-# allocations to 512 bytes or more.
+# Maximum number of words, and of calls, that are laid out together on the device, and the alignment of each call in words.
+# torch aligns its own allocations to 512 bytes or more.
 WINDOWS, TOGETHER, ALIGNED = 1 << 24, 256, 512
 # Least number of calls for which a CUDA graph saves time.
 MANY_CALLS = 512
@@ -34,7 +34,7 @@ Reducer = Callable[[Any], Any]
 
 
 class Received(NamedTuple):
-    """The shape and type of a result. type: the library's name; fmt: None if it is not a known format."""
+    """The shape and type of a result. type: the library's name of the element type; fmt: None if it is not a known format."""
 
     shape: tuple[int, ...]
     type: str
@@ -42,10 +42,12 @@ class Received(NamedTuple):
 
 
 def open_arrays(library: str, device: str | None = None) -> ArrayLibrary:
-    """Open a library on "cpu" or "cuda:N" (None: the first usable GPU, otherwise the CPU).
+    """Open a library on "cpu" or "cuda:N" (None: the first GPU that the library can use, otherwise the CPU).
 
-    Raises ToolMissing, DeviceError, AccprobeError.
+    Raises ToolMissing, DeviceError, UnknownName, AccprobeError.
     """
+    if library not in ARRAYS:
+        raise UnknownName(f"there are no arrays of '{library}'; {nearest(library, ARRAYS)}")
     if library == "numpy":
         if device not in (None, "cpu"):
             raise AccprobeError(f"numpy has no arrays on {device}: give --device cpu, or other --arrays")
@@ -77,7 +79,7 @@ class ArrayLibrary:
         self._buffers: dict[str, Any] = {}
 
     def operand(self, role: str, patterns: Bits, fmt: Format, by_columns: bool = False) -> Any:
-        """Return a matrix that is contiguous by rows, or by columns. role: "a" or "b"; each has its own buffer."""
+        """Return a matrix that is contiguous by rows, or by columns. role: such as "a"; each has its own buffer."""
         if by_columns:
             return self.operand(role, patterns.T, fmt).T
         buffer = self._buffers.get(role)
@@ -179,7 +181,7 @@ class TorchArrays(ArrayLibrary):
     def _results(self, function: Reducer, operands: Sequence[Any], count: int, calls: int) -> Any:
         """Return the stacked results of the first operands, from a CUDA graph of the same launches if there is one.
 
-        calls: of this and later groups of operands; few of them are not worth a graph.
+        calls: of all groups of operands together; a graph is not worth its time for few of them.
         """
         key = function, operands[0].data_ptr(), operands[0].shape, len(operands)
         if key != self._repeated:
@@ -246,7 +248,7 @@ class TorchArrays(ArrayLibrary):
 
 
 class JaxArrays(ArrayLibrary):
-    """JAX arrays, always contiguous by rows. Run on a CPU only."""
+    """JAX arrays, always contiguous by rows. These have never run on a GPU with accprobe."""
 
     name = "jax"
 
@@ -290,7 +292,7 @@ def _check_gpu(torch: Any, device: str) -> None:
 
 
 def _signed_integers(patterns: Bits) -> NDArray[Any]:
-    """Return writable signed integers: every torch has these types, and it refuses read-only arrays."""
+    """Return writable signed integers: every torch has these types, and torch warns of read-only arrays."""
     words = patterns if patterns.flags.writeable else patterns.copy()
     return words.view(np.dtype(f"int{8 * patterns.itemsize}"))
 
@@ -308,10 +310,10 @@ def torch_type(library: ArrayLibrary, fmt: Format) -> Any:
 
 
 def format_of_numpy(kind: Any) -> Format | None:
-    """Return the format of a type of numpy or ml_dtypes."""
+    """Return the format of a type of numpy or ml_dtypes, None if it is not known."""
     return _format_named(np.dtype(kind).name)
 
 
 def _format_named(type_: str) -> Format | None:
-    """Return the format of a type. Its name is the same in torch, numpy and ml_dtypes."""
+    """Return the format of a type, None if it is not known. Its name is the same in torch, numpy and ml_dtypes."""
     return next((FORMATS[name] for name in _RESULTS if np.dtype(FORMATS[name].ml_dtype).name == type_), None)

@@ -1,8 +1,9 @@
 """Built-in callables: calls, formats, scales, options and required packages.
 
-Attention is a product P·V. A caller can choose V only. If Q is zero, all scores are 0 and the softmax gives each key the
-weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and divide
-by their sum at the end, or at the end of each split. For a power of two of keys that division is exact and gives the same bits.
+Attention is a product P·V, and P is a softmax of Q and the keys. If Q is zero, all scores are 0 and the softmax gives each key
+the weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and
+divide by their sum at the end, or at the end of each split. If the number of keys is a power of two, that division is exact and
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from accprobe.build import driver, install
 from accprobe.callables.adapter import Multiply
 from accprobe.callables.arrays import ArrayLibrary, torch_type
 from accprobe.callables.epilogues import addmm, baddbmm, linear
-from accprobe.callables.options import FLAGS, Options, OptionValue, given_flags, under_flags, whole_option
+from accprobe.callables.options import FLAGS, Options, OptionValue, given_flags, positive_option, under_flags, whole_option
 from accprobe.callables.spec import Spec, usual_result
 from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.isa.formats import FORMATS, Format
@@ -39,7 +40,7 @@ def own_result(a: Format) -> Format:
 def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Return cuBLASLt's product with option `algorithm`: a position in the list that its heuristic returns for the shape.
 
-    The plan for the first operands is reused: later operands have the same addresses.
+    The plan for the first operands is reused: later operands have the same addresses. Raises AccprobeError.
     """
     algorithm, own = whole_option(options, "algorithm"), own_result(spec.a)
     if spec.a.storage_bits > 8 and torch_type(library, spec.out) != torch_type(library, spec.a):
@@ -77,13 +78,16 @@ def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     return multiply
 
 
-# Stored places of each group of four.
+# Places of the two stored elements in each group of four along K.
 STORED = (0, 3)
 SPARSE_PART = "a 2:4 sparse A: K counts stored elements, at places 0 and 3 of each 4; the other rows of B hold ones"
 
 
 def semi_structured(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements; rows of B without one hold ones."""
+    """Return `torch._cslt_sparse_mm` of a 2:4 sparse A. A [M, K] holds the stored elements.
+
+    The call multiplies [M, 2K] and [2K, N]; the rows of the latter that meet no stored element hold ones.
+    """
     import torch
 
     out = None if spec.out == spec.a else torch_type(library, spec.out)
@@ -116,7 +120,7 @@ def bmm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Return the first of equal products of `torch.bmm`."""
     import torch
 
-    batch = _number_of_products(options, "batch")
+    batch = positive_option(options, "batch")
 
     def multiply(a: Any, b: Any) -> Any:
         several_a, several_b = (x.expand(batch, *x.shape).contiguous() for x in (a, b))
@@ -129,7 +133,7 @@ def grouped_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
     """Return the first of equal groups of `torch._grouped_mm`. Each group has M rows of A and its own B, contiguous along K."""
     import torch
 
-    groups = _number_of_products(options, "groups")
+    groups = positive_option(options, "groups")
     ends = torch.arange(1, groups + 1, dtype=torch.int32, device=library.device) * spec.m
 
     def multiply(a: Any, b: Any) -> Any:
@@ -137,12 +141,6 @@ def grouped_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
         return _first_of_equal(torch._grouped_mm(a.repeat(groups, 1), weights, offs=ends).unflatten(0, (groups, spec.m)))
 
     return multiply
-
-
-def _number_of_products(options: Options, name: str) -> int:
-    if (count := whole_option(options, name)) < 1:
-        raise AccprobeError(f"option {name} is {count}: give 1 or more")
-    return count
 
 
 def _first_of_equal(d: Any) -> Any:
@@ -245,7 +243,7 @@ class Builtin:
         return option in self.options
 
     def check(self, spec: Spec, library: ArrayLibrary) -> None:
-        """Raise AccprobeError if the callable does not support these operands or scales."""
+        """Raise AccprobeError if the callable does not support these operands, these scales or this device."""
         for fmt in (spec.a, spec.b):
             if fmt.name not in self.formats:
                 raise AccprobeError(f"{self.name} does not support {fmt}: give --dtype {' or '.join(self.formats)}")
@@ -270,7 +268,7 @@ def _mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
 
 
 def _scaled_mm(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
-    """Block scales are laid out as cuBLASLt requires: by columns, and each column of B's scales padded to a multiple of 4.
+    """Block scales are laid out as cuBLASLt requires: A's by columns; B's, if 128x128, by columns padded to a multiple of 4.
 
     Sources: ATen/native/cuda/Blas.cpp of torch 2.11; cuBLAS, "1D and 2D block scaling for FP8 data types".
     """

@@ -109,7 +109,7 @@ def _start_forkserver() -> None:
 
 
 def _close(ranks: Sequence[Connection], processes: Sequence[BaseProcess], folder: tempfile.TemporaryDirectory[str]) -> None:
-    """Close the connections, at which idle processes end, and kill those that wait for other ranks."""
+    """Close the connections and kill the processes: one that waits for other ranks would not end."""
     for rank in ranks:
         rank.close()
     for process in processes:
@@ -119,7 +119,7 @@ def _close(ranks: Sequence[Connection], processes: Sequence[BaseProcess], folder
 
 
 def _serve(job: Job, rank: int, connection: Connection) -> None:
-    """Reduce each received row until the connection closes. Gloo aborts when a process ends normally, so it ends at once.
+    """Reduce each received row until the connection closes. Gloo aborts when a process ends normally, so `os._exit` ends it.
 
     It joins the process group when every rank has started: a rank that is alone would wait for the others.
     """
@@ -217,7 +217,7 @@ def open_collective(name: str, request: ProductRequest, options: Options, device
 
 
 def _divided(collective: Collective) -> str:
-    """Return whether terms or the sum are divided. Only a sum of the largest numbers overflows."""
+    """Return whether each term or the sum is divided: the largest numbers overflow only if they are added first."""
     spec = collective.spec
     d = collective.product(first_operands(spec)[0], np.full((spec.n, spec.k), spec.b.largest, spec.b.dtype))
     return "the sum, which can overflow first" if np.isinf(spec.out.values(d)).any() else "each term before it is added"

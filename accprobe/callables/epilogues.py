@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from accprobe.callables.arrays import ArrayLibrary, torch_type
-from accprobe.callables.options import Options, flags_set, given_flags
+from accprobe.callables.options import Options, flags_set, given_flags, positive_option
 from accprobe.callables.spec import Spec
 from accprobe.errors import UnknownName, nearest
 from accprobe.isa.formats import Bits
@@ -48,7 +48,7 @@ def activation_named(name: str) -> Activation:
 class Epilogue:
     """A product a · b with an epilogue.
 
-    call: multiplies a, b, the addend, alpha and beta. shape: of the addend, [N] or [M, N], in the format of D. flags: of
+    call: the function of a, b, the addend, alpha and beta. shape: of the addend, [N] or [M, N], in the format of D. flags: of
     torch. activation: of the results of `call`. active: whether the epilogue is on.
     """
 
@@ -77,7 +77,7 @@ class Epilogue:
             return d if self.activation is None else self.activation.function(d)
 
     def switch_on(self, addend: Bits) -> None:
-        """Give the next calls this addend, [rows, N]; a bias is its first row."""
+        """Switch the epilogue on with this addend, [M, N]; a bias is its first row."""
         words = addend if len(self.shape) == 2 else addend[:1]
         self._addend.copy_(self.library.operand("addend", words.copy(), self.spec.out).reshape(self.shape))
         self.active = True
@@ -109,7 +109,7 @@ def baddbmm(spec: Spec, options: Options, library: ArrayLibrary) -> Epilogue:
     """Return the first of equal batched products of `torch.baddbmm`."""
     import torch
 
-    batch = int(str(options["batch"]))
+    batch = positive_option(options, "batch")
 
     def call(a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
         batched = (x.expand(batch, *x.shape).contiguous() for x in (c, a, b))

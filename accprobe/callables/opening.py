@@ -41,7 +41,7 @@ class UserFunction:
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """Return the arguments by name, none of a function that is not written in Python."""
+        """Return the arguments by name, none of a function without a known signature, such as many in C."""
         try:
             return inspect.signature(self.function).parameters
         except (TypeError, ValueError):
@@ -52,8 +52,8 @@ class UserFunction:
 class ProductRequest:
     """The shape, formats and scales that the command line gives; None: the callable's default.
 
-    reduced: the dimension of x [rows, K] that a reduction adds, with the shape (1, rows, K); None for products. "ranks": the
-    rows are the elements of a collective, K and M are the number of ranks.
+    reduced: the dimension of x [rows, K], or [K, rows] if "first", that a reduction adds, with the shape (1, rows, K); None for
+    products. "ranks": the rows are the elements of a collective, K and M are the number of ranks.
     """
 
     shape: tuple[int, int, int] = DEFAULT_SHAPE
@@ -70,7 +70,7 @@ class ProductRequest:
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened callable and its options. probed_part: see `Builtin`; gpu_options: given options that only GPUs know.
+    """An opened callable and its options. probed_part: see `Builtin`; gpu_options: given options that have no effect on a CPU.
 
     remarks: for the row of the report.
     """
@@ -215,7 +215,7 @@ def _add_to_path(folder: Path) -> None:
 
 
 def _arrays_of(module: Any) -> str:
-    """Return the first array library that a module imports; otherwise torch if it is installed, else numpy."""
+    """Return the library that a module is or else imports, torch before jax before numpy; if none, torch or else numpy."""
     imported = {getattr(value, "__name__", "").partition(".")[0] for value in vars(module).values() if inspect.ismodule(value)}
     own = getattr(module, "__name__", "").partition(".")[0]
     order = [own, *(each for each in ("torch", "jax", "numpy") if each in imported)]

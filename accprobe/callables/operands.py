@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 # A placeholder for a random significand of every free factor.
 ANY_SIGNIFICAND = 0
-# Share of the dot products X + y - X in which X has a subnormal factor.
+# Share of the dot products in which X has a subnormal factor, of those with a power of two as X that may cancel.
 SUBNORMAL = 0.1
 # Share of ties among words that are wider than their format.
 TIES = 0.25
@@ -83,15 +83,16 @@ class Layout:
         return sum(map(lowest, both)), sum(fmt.max_exponent for fmt in both)
 
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
-        """Return factors for products of these signs (0: zero), exponents and significands (in eighths, or ANY_SIGNIFICAND).
+        """Return factors for products of these signs (0: zero) and exponents, which lie within the limits of the formats.
 
-        signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, with X as first term and -X as last, which cancel.
-        They are powers of two if the formats do not have the products.
+        signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, with X as first term and -X, if any, as last.
+        significands: of the factor of A in eighths, or ANY_SIGNIFICAND; 12 gives that of B 1.5, too. A significand for which
+        the format lacks bits becomes 1.
         """
         spec = self.spec
         low_a, low_b = lowest(spec.a), lowest(spec.b)
         below = spec.a.min_exponent - rng.integers(1, spec.a.mantissa_bits + 1, (len(exponents), 1))
-        # A subnormal factor needs an X that is a power of two. Term 4 is present only among terms of any size, without -X.
+        # A subnormal factor needs an X that is a power of two. Term 4 is present only in dot products without -X.
         subnormal = (rng.random((len(exponents), 1)) < SUBNORMAL) & (significands[:, [0]] == 8) & (signs[:, [4]] == 0)
         # All exponents move by the same number, so that B can hold the other factor of X.
         shift = np.where(subnormal, below + np.minimum(exponents[:, [0]] - below, spec.b.max_exponent) - exponents[:, [0]], 0)
@@ -273,8 +274,8 @@ def _cancelling(spec: Spec, a: Bits, b: Bits, rng: np.random.Generator) -> tuple
 def first_operands(spec: Spec) -> tuple[Bits, Bits]:
     """Return A [M, K] and B [N, K] of the first calls, the same in every run.
 
-    Every other line has a wider range than normal numbers, as 8-bit sums of normal numbers are exact in any order. Sums in f16
-    and narrower formats do not overflow.
+    Every other line of floats has a wider range than a normal distribution, because sums of normally distributed 8-bit numbers
+    are exact in any order. Sums in f16 and narrower formats do not overflow.
     """
     rng = np.random.default_rng(0xF1257)
     found = []
@@ -298,7 +299,7 @@ def make_scales(spec: Spec, draw: Callable[[tuple[int, int]], Singles]) -> Scale
 
 
 def scale_words(spec: Spec, a: Singles, b: Singles) -> ScaleWords:
-    """Return the scales of A and of B, [blocks, N], given in the shapes of `Spec.scale_shapes`."""
+    """Return scales given in the shapes of `Spec.scale_shapes`; those of B, if "128x128", are repeated to [blocks, N]."""
     return ScaleWords(a, np.repeat(b, BLOCK, axis=1)[:, : spec.n] if spec.scale == "128x128" else b)
 
 

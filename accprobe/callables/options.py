@@ -49,7 +49,11 @@ def parse_value(text: str) -> OptionValue:
 
 
 def with_defaults(options: Options, defaults: Options, owner: str) -> dict[str, OptionValue]:
-    """Return the options with defaults added. Raises UnknownName, or AccprobeError if a type differs from the default's."""
+    """Return the options with defaults added.
+
+    Raises UnknownName, or AccprobeError for a value of another type than the default. An integer may replace a float, and any
+    value None; torch's flags are True or False.
+    """
     for name, value in options.items():
         if name not in defaults:
             raise UnknownName(f"{owner} has no option '{name}'; {nearest(name, defaults) if defaults else 'it has none'}")
@@ -64,6 +68,12 @@ def whole_option(options: Options, name: str) -> int:
     value = options[name]
     assert isinstance(value, int)
     return value
+
+
+def positive_option(options: Options, name: str) -> int:
+    if (count := whole_option(options, name)) < 1:
+        raise AccprobeError(f"option {name} is {count}: give 1 or more")
+    return count
 
 
 def given_flags(options: Options, operands: str) -> dict[str, OptionValue]:

@@ -80,7 +80,7 @@ def parse_shape(text: str) -> tuple[int, int, int]:
 
 
 def check_sizes(m: int, n: int, k: int) -> None:
-    """Raises AccprobeError for a size that is 0 or too large."""
+    """Raise AccprobeError for a size that is not from 1 to LARGEST."""
     for name, size in (("M", m), ("N", n), ("K", k)):
         if not 1 <= size <= LARGEST:
             raise AccprobeError(f"{name} is {size}: give 1 to {LARGEST}")
@@ -92,7 +92,7 @@ def usual_result(a: Format) -> Format:
 
 
 class BlackBox(Protocol):
-    """A matmul callable: a [M, K] and b [N, K], one row of each for an element, to D [M, N], as bit patterns."""
+    """A matmul callable of bit patterns: d[i, j] of D [M, N] is the product of row i of a [M, K] and row j of b [N, K]."""
 
     @property
     def spec(self) -> Spec: ...

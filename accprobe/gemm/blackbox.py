@@ -17,7 +17,7 @@ from accprobe.isa.formats import Bits, Format
 
 Lines = NDArray[np.intp]
 
-# Products of the elements that are kept of each call for comparison with the final model, and the minimum of elements.
+# Products of the elements that are kept of a call for comparison with the final model, and the least number of elements.
 KEPT_PRODUCTS, LEAST_KEPT = 1 << 18, 16
 # Operand words that are sent together.
 SENT_WORDS = 1 << 22
@@ -59,7 +59,7 @@ class KeptPart(NamedTuple):
 
 @dataclass
 class RecordedCallable:
-    """A black box that keeps some results of each call (`kept`) and every n-th call entirely (`whole`).
+    """A black box that keeps some results of its calls (`kept`) and every n-th call entirely (`whole`).
 
     seed: of the experiments. evaluate: computes the results of models. calls, elements: number so far. call_limit: None if
     there is none.
@@ -85,7 +85,7 @@ class RecordedCallable:
         return getattr(self.box, "name", "the callable")
 
     def rng(self, experiment: int) -> np.random.Generator:
-        """Return the random numbers of an experiment, which has a number of its own."""
+        """Return the random generator of an experiment. Each experiment has its own number."""
         return np.random.default_rng((self.seed, experiment))
 
     def product(self, a: Bits, b: Bits, scales: ScaleWords | None = None, keep: bool = True) -> Bits:

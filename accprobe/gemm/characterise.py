@@ -40,7 +40,7 @@ from accprobe.infer.tree_builder import NoTree
 from accprobe.isa.formats import Bits
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 
-# Dot products of one set of sparse probes, of a set with subnormal sums or operands in B, and of one near ties of D.
+# Dot products of one set of sparse probes, of a set with subnormal sums or subnormal operands in B, and of one near ties of D.
 SPARSE_DOTS, SUBNORMAL_DOTS, TIE_DOTS = 1536, 256, 768
 # Sets that are drawn in search of dot products that distinguish a plan from an alternative.
 MORE_SETS = 8
@@ -50,7 +50,7 @@ MOST_CALLS, SWEEPS = 4000, 12
 MOST_SLICES = 8
 # Maximum number of regions, and minimum number of elements of one, that are characterised separately.
 MOST_REGIONS, LEAST_REGION = 4, 8
-# Number of terms up to which every region is characterised: a ring of n ranks has n regions of n terms.
+# Number of terms up to which MOST_REGIONS does not apply: a ring of n ranks has n regions of n terms.
 SHORT_SUM = 64
 # Attempts to find another fused sum if a result contradicts the plan while alternatives are tested.
 REFITS = 3
@@ -164,7 +164,7 @@ class _PlanSearch:
     parts: str = ""
 
     def find(self, depends: Dependence | None) -> None:
-        """Find the plan, unless a product is counted more than twice or elements of D depend on others."""
+        """Find the plan, or the reason why there is none."""
         found, counts = self.found, self.found.multiplicity
         if not np.isin(counts, (0, 1, 2)).all():
             found.reason = f"product {int(np.argmax(counts))} is counted {int(counts.max())} times"
@@ -303,9 +303,9 @@ class _PlanSearch:
                 found.surviving.append(alternative)
 
     def _distinguish(self, plan: ProductModel, other: AlternativePlan, probed: list[SparseDots], seed: int) -> bool:
-        """Probe dot products on which the plans differ, in all chains, in one, or at borders.
+        """Probe dot products on which the plans differ, in the sampled chains, in the first, or at borders.
 
-        Return whether such dot products exist.
+        Return whether such dot products were found, or one of the plans cannot be evaluated.
         """
         found, some = self.found, sampled_sums(plan)
         if self.subject.takes_windows:  # queries of products are recorded, so these stay as they are
@@ -364,7 +364,7 @@ class _PlanSearch:
 
 
 def sampled_sums(plan: ProductModel) -> list[FusedSums]:
-    """Return some sums of some chains: of the first few chains, the first one first, and of one chain of each slice."""
+    """Return some sums of some chains: of the first four, the middle, the last, and the first of each slice if few."""
     chains = list(plan.chains())
     parts = [len(list(chains_of(part))) for part in plan.tree.parts] if isinstance(plan.tree, Merged) else [1]
     of_slices = [sum(parts[:i]) for i in range(len(parts))] if len(parts) <= MOST_SLICES else []

@@ -33,14 +33,14 @@ MOST_CALLS = 512
 FIRST = 96
 # Bits below X where formats and accumulators end.
 WIDTHS = range(7, 29)
-# Maximum bits from the largest to the smallest term.
+# Maximum bits from X to y, and from the largest to the smallest of terms of any size.
 DEEPEST = 45
-# Pairs of products of each sign with a sum too large for D.
+# Maximum number of pairs of k at which products, or sums of two, are too large for D.
 OVERFLOWING_PAIRS = 4
 # Maximum number of chains that are probed, chosen at random.
 MOST_CHAINS = 64
-# Dot products with y in a given chain. ACROSS of them have X and -X in different chains. -X lies in the chain that is added
-# later, also if partial sums are added from the last.
+# Dot products with y in a given chain. ACROSS of them have X and -X in other chains. Where possible, -X lies after X and y: in
+# half of them if partial sums are added in order, in the others if they are added from the last.
 DOTS_OF_CHAIN, ACROSS = 32, 24
 
 # The k of each fused sum of some chains.
@@ -49,7 +49,7 @@ Chains = Sequence[Sequence[Sequence[int]]]
 
 @dataclass(frozen=True)
 class SparseDots:
-    """Dot products that are zero except at a few k: ks, a, b [n, TERMS], and results d [n], empty before they are probed.
+    """Dot products that are zero except at a few k: ks, a, b [n, up to TERMS], results d [n], empty before they are probed.
 
     If a is zero, the term is absent.
     """
@@ -76,7 +76,10 @@ def joined_dots(parts: Sequence[SparseDots]) -> SparseDots:
 
 
 def probe(subject: RecordedCallable, dots: SparseDots, rows: Ints, columns: Ints) -> SparseDots:
-    """Return dot products with their results, each with its own operands, spread over these rows and columns of D."""
+    """Return dot products with their results, each with its own operands, spread over these rows and columns of D.
+
+    Dot products beyond MOST_CALLS calls are dropped.
+    """
     spec, layout = subject.spec, layout_of(subject.spec)
     side = len(layout.independent_pairs(rows, columns)[0])
     dots = dots[: side * MOST_CALLS]
@@ -128,7 +131,7 @@ def count_mismatches(model: ProductModel, probed: SparseDots) -> int:
 
 
 def count_in_range(model: ProductModel, probed: SparseDots) -> int:
-    """Count mismatches, except of two subnormal words. The kept results count these."""
+    """Count mismatches, except of two subnormal words, which `KeptResults.subnormal` counts."""
     wrong = probed[np.flatnonzero(mismatching(model, probed))]
     if not len(wrong):
         return 0
@@ -172,7 +175,7 @@ def counterexamples(model: ProductModel, probed: SparseDots) -> str:
 
 
 def _present(dots: SparseDots) -> Truths:
-    """Return which terms are present, [n, TERMS]. The last of two at one k is."""
+    """Return which terms are present, [n, TERMS]. A later term at the same k replaces an earlier one."""
     there = dots.a != 0
     later = (dots.ks[:, :, None] == dots.ks[:, None]) & there[:, None] & np.triu(np.ones((there.shape[1],) * 2, bool), 1)
     return np.asarray(there & ~later.any(axis=2))
@@ -234,19 +237,22 @@ def underflow_probes(spec: Spec, chains: Chains, n: int, seed: int) -> SparseDot
 
 
 def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Generator) -> Ints:
-    """Choose the k of the terms, [n, TERMS], in one sum, in different sums or in different chains. X is first, -X last."""
+    """Choose the k of the terms, [n, TERMS], in up to three sums, in different sums or in different chains.
+
+    X is first, -X last.
+    """
     places = [place for chain in chains for place in chain]
     widest = max(map(len, places))
     table = np.array([[place[i % len(place)] for i in range(widest)] for place in places], np.int64)
     lengths = np.array([len(place) for place in places])
-    same_sum = rng.integers(0, len(places), (n, TERMS))
-    same_sum[:, 1 + TERMS // 3 :] = same_sum[:, [1 + TERMS // 3]]
-    same_sum[:, 1 : 1 + TERMS // 3] = same_sum[:, [1]]
+    grouped = rng.integers(0, len(places), (n, TERMS))
+    grouped[:, 1 + TERMS // 3 :] = grouped[:, [1 + TERMS // 3]]
+    grouped[:, 1 : 1 + TERMS // 3] = grouped[:, [1]]
     different = rng.random((n, max(TERMS, len(places)))).argsort(axis=1)[:, :TERMS] % len(places)
     of_chain = np.array([len(chain) for chain in chains])
     which = rng.random((n, max(TERMS, len(chains)))).argsort(axis=1)[:, :TERMS] % len(chains)
     in_chains = (np.cumsum(of_chain) - of_chain)[which] + (rng.random((n, TERMS)) * of_chain[which]).astype(np.int64)
-    sums = np.sort(np.choose(rng.integers(0, 3, (n, 1)), (same_sum, different, in_chains)), axis=1)
+    sums = np.sort(np.choose(rng.integers(0, 3, (n, 1)), (grouped, different, in_chains)), axis=1)
     turn = rng.integers(0, widest, (n, 1)) + np.arange(TERMS)
     return np.asarray(table[sums, turn % lengths[sums]])
 
@@ -254,8 +260,8 @@ def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Genera
 def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
     """Draw signs (0: no term), exponents and significands (in eighths, or ANY_SIGNIFICAND), each [n, TERMS].
 
-    X and -X are the first and the last. At most three terms lie between them, each smaller than the one before. Some have X
-    twice, which makes the sum one bit longer, and -2X. A third of the dot products have six terms of any size.
+    X and -X are the first and the last. At most three terms lie between them: y and up to two smaller ones. Some have X twice,
+    which makes the sum one bit longer, and -2X. A third of the dot products have six terms of any size.
     """
     low, high = product_exponents(spec)
     kind, shape = rng.integers(0, 6, n), (n, TERMS)
@@ -288,7 +294,10 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
 
 
 def overflow_probes(spec: Spec, ks: Ints) -> SparseDots | None:
-    """Return dot products of one or two terms that are too large for D, of either sign; None if no factors reach so far."""
+    """Return dot products of one or two terms that are too large for D, of either sign.
+
+    None if no factors reach so far, D has no infinity, the product has scales, or there are fewer than two k.
+    """
     layout, largest = layout_of(spec), spec.out.max_exponent
     highest = layout.exponents()[1]
     if not spec.out.is_float or spec.out.infinity is None or highest < largest or len(ks) < 2 or spec.scale is not None:
@@ -343,7 +352,7 @@ def _chain_places(chains: list[Ints], i: int, rng: np.random.Generator) -> Ints:
 
 
 def _last_bit_dots(spec: Spec, plan: ProductModel, ks: Ints, rng: np.random.Generator) -> SparseDots:
-    """Return X + y - X at these k, with y up to four bits below X's last bit in a format of the plan's sums."""
+    """Return X + y - X at these k, with y up to three bits below X's last bit in a format of the plan's sums."""
     low, high = product_exponents(spec)
     widths = np.array(sorted({min(bits, high - low - 2) for bits in _fraction_bits(plan)}))
     n = len(ks)

@@ -51,7 +51,7 @@ EpilogueWay = Callable[[EpilogueInputs], SumValues]
 
 
 def infer_epilogue(adapter: CallableAdapter, outcome: ProductOutcome, seed: int) -> None:
-    """Add the finding `epilogue` to an outcome with an explained product, and the reason if no way gives all results."""
+    """Add the finding `epilogue` to an outcome with an explained product or, in `stopped`, the reason why there is none."""
     epilogue, rng = adapter.epilogue, np.random.default_rng((seed, 0xE9))
     if epilogue is None or not outcome.explained:
         return
@@ -114,7 +114,7 @@ def _inputs(plan: ProductModel, call: Call, c: Bits, out: Format) -> EpilogueInp
 
 
 def _sums(model: ProductModel, a: Bits, b: Bits, start: SumValues | None = None) -> SumValues:
-    """Return the sums in f32, from these first terms on."""
+    """Return the sums in f32 that begin with these first terms (None: 0)."""
     return product(model, a, b, None if start is None else np.ascontiguousarray(start).view(np.uint32)).view(np.float32)
 
 
@@ -156,7 +156,7 @@ def _is_exact(factor: float) -> bool:
 def recorded_way(row: ProductRow, has_addend: bool) -> EpilogueWay | None:
     """Return the way in which a recorded product adds C; None for a product without an epilogue.
 
-    Raises AccprobeError for an activation, for a C that is missing, and for a C where the way is not known.
+    Raises AccprobeError for an activation, for a C that is missing or not taken, and for a C where the way is not known.
     """
     found = row.findings.get("epilogue")
     value = "" if found is None else str(found.value)

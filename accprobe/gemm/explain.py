@@ -39,7 +39,7 @@ from accprobe.gemm.verification import ElementMismatch
 from accprobe.isa.formats import Bits, ordered
 from accprobe.model.product import ProductModel
 
-# Elements on which every plan is tried. Long sums have fewer, so that the sample has at most SAMPLE_PRODUCTS.
+# Elements on which every plan is tried. Long sums have fewer, down to a quarter, to keep the sample within SAMPLE_PRODUCTS.
 SAMPLE = 64
 SAMPLE_PRODUCTS = 1 << 18
 # Elements that are compared with the best plans of the sample.
@@ -50,7 +50,7 @@ SURVIVORS, FINALISTS = 256, 4
 MOST_SHOWN = 8
 # The search ends at a plan that leaves at most one of so many elements unexplained.
 HARDLY_ANY = 1 << 10
-# Number of operands for which exact sums are computed.
+# Maximum number of operands of each matrix for which sums in f64 are computed.
 EXACT_OPERANDS = 1 << 24
 
 
@@ -169,7 +169,7 @@ class PlanSearch:
 
 
 def _rows(results: Sequence[Bits], most: int) -> Ints:
-    """Return the rows to compare: first those in which two results differ, then evenly spaced ones."""
+    """Return the rows to compare, in order: up to half are rows in which two results differ, the others are evenly spaced."""
     m = len(results[0])
     if most >= m:
         return np.arange(m)
@@ -182,7 +182,8 @@ def _rows(results: Sequence[Bits], most: int) -> Ints:
 def _most_sensitive_first(spec: Spec, a: Bits, b: Bits) -> Ints:
     """Return rows and columns [n, 2] of elements, four kinds in turn.
 
-    The kinds are an exact sum near a tie, a random element, an exact sum near a number of D's format, and a random element.
+    The kinds are a sum near a tie, a random element, a sum near a number of D's format, and a random element. All are random if
+    D is an integer.
     """
     most = max(1, EXACT_OPERANDS // spec.k)
     rows, columns = (np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(np.int64)) for x in (a, b))
@@ -203,7 +204,7 @@ def _most_sensitive_first(spec: Spec, a: Bits, b: Bits) -> Ints:
 
 # Maximum number of products to add to compare one plan with all elements.
 AT_MOST = 1 << 29
-# Maximum number of rows, or columns, without a mismatch inside one region.
+# Maximum distance of successive rows, or columns, with mismatches in one region.
 REGION_GAP = 8
 # Minimum number of elements of a region, or of mismatches in it; and maximum number of regions.
 LEAST_REGION, LEAST_DIFFERING, MOST_REGIONS = 32, 16, 4
@@ -299,7 +300,7 @@ class _OneResult:
         return replace(found, mismatches=mismatches, regions=tuple(parts), places=places)
 
     def _unknown(self, found: Explanation) -> Unknown:
-        """Compare the result with exact sums, and find the rows and columns in which the nearest plan fails."""
+        """Compare the result with sums in f64, and find the rows and columns in which the nearest plan fails."""
         rows, expected = found.rows or (np.arange(len(self.d))[: max(1, self.at_most // self.b.size)], None)
         spec, got = self.specs[0], self.d[rows]
         exact = rounded_once(spec, self.a[rows], self.b)
@@ -336,7 +337,7 @@ def _share(found: Explanation) -> float:
 
 
 def _rectangles(differ: Truths) -> Iterator[tuple[slice, slice]]:
-    """Yield rectangles that contain all differing elements, with more than REGION_GAP lines between them."""
+    """Yield rectangles that contain all differing elements, at a distance of more than REGION_GAP lines."""
     for y in _ranges(differ.any(axis=1)):
         for x in _ranges(differ[y].any(axis=0)):
             inner = _ranges(differ[y, x].any(axis=1))

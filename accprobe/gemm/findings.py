@@ -35,8 +35,8 @@ class RegionOutcome:
     """The findings of one region.
 
     multiplicity: how often each k is counted, empty if not known yet; mispaired: which other products are added. order: a plan
-    of the tree as last measured, whose arithmetic is not known. plan: None without a tree, and `reason` says why. mismatches:
-    results of sparse probes that contradict the plan, of `results`; counterexample: the simplest of them. kept: the comparison
+    of the tree as last measured, whose arithmetic is not known. plan: None if none was found; `reason` says why. mismatches:
+    results of sparse probes that contradict the plan, of `results`; counterexample: up to three of them. kept: the comparison
     with the results of earlier calls, which were kept for it. overflow: results beyond the range of D that differ from the
     plan's, such as "NaN for -Inf": NaN where the plan gives -Inf. alternatives: how many were tested; surviving: those that no
     result contradicts. other_scalings: other ways to scale that explain everything; misplaced: which block has the scales of
@@ -79,8 +79,8 @@ class ProductOutcome:
     """The findings of a callable for one shape.
 
     regions: the largest first. first: identical calls at the start of the run. depends: what an output depends on, None if
-    results change or it is unknown. calls, elements: probed in all. stopped: why the run ended early, "" if it did not.
-    epilogue: its finding, None without one.
+    results change or it is unknown. calls, elements: probed in all. stopped: why the run ended early or
+    found no way to compute the epilogue, "" if neither. epilogue: its finding, None without one.
     """
 
     spec: Spec

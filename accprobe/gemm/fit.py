@@ -64,7 +64,7 @@ def fit(spec: Spec, order: ProductModel, probed: SparseDots, inner: SparseDots) 
 
 
 def _fit_chain(spec: Spec, order: ProductModel, inner: SparseDots) -> ProductModel:
-    """Return the plan with the fused sum, and the later roundings, that explain most results of one chain."""
+    """Return the plan with the fused sum, and the later roundings, that explain most results of one chain. Raises NoTree."""
     products = order.step.products
     if products > WIDEST_SUM:
         raise NoTree(f"{products} products seem to be added in one fused sum; accprobe searches sums of up to {WIDEST_SUM}")
@@ -184,7 +184,7 @@ def compare_kept(
 
 
 def _similar(plan: ProductModel) -> Iterator[ProductModel]:
-    """Yield the plan with one property changed: the first two products of chains, its fused sums, or what its sums flush."""
+    """Yield the plan with one property changed: chains with their first two sums swapped, the fused sum, or what sums flush."""
 
     def without_floor(arithmetic: Arithmetic) -> Arithmetic:
         """Align small terms like all others, and keep the sign of underflows."""

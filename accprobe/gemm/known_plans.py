@@ -1,7 +1,7 @@
 """Plans of libraries: chains of instructions, promoted or not, an even split of K, and the reduction of partial sums.
 
-A reference: an f64 sum that is rounded once. An explanation names the plans that give the bits of a result, or facts about a
-result that no plan explains.
+References are f64 sums that are rounded to D, once or by way of f32. An explanation names the plans that give the bits of a
+result, or facts about a result that no plan explains.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Candidate:
 class Explanation:
     """The plans that explain one result.
 
-    plans: the first, and others that give the same bits; more: the number of further plans that a sample did not distinguish.
+    plans: the first, and others with as few mismatches; more: the number of further plans that a sample did not distinguish.
     compared: of `words`; mismatches: of the compared ones. stopped: the search ended at an arithmetic that explains the result,
-    so some others were not tried. rows: the numbers [R] of the
-    compared rows, and the first plan's results there, [R, N]. regions: parts of the result with another plan, whose words are
-    not among the mismatches. unknown: facts about a result that no plan explains.
+    so some others were not tried. rows: the numbers [R] of the compared rows, and the first plan's results there, [R, N].
+    regions: parts of the result with another plan, whose words are not among the mismatches. unknown: facts about a result that
+    no plan explains.
     """
 
     words: int
@@ -92,7 +92,7 @@ class ExplainedRegion:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A result that no plan explains, compared with the exact sums rounded once.
+    """A result that no plan explains, compared with sums in f64 that are rounded once.
 
     differing_from_exact: of `compared` words; median_ulp, largest_ulp: difference in units in the last place. rows, columns:
     the first and the last with mismatches of the nearest plan. miscounts: missing, repeated or mispaired products by least
@@ -187,7 +187,7 @@ class KnownPlan:
             found["slice_sizes"] = listed_sizes([len(ks) for ks in self.slices])
             is_serial = self.merge.arithmetic.result.name in PARTIAL_FORMATS  # the running sum is rounded each time
             order = "serial" if is_serial else self.merge.order
-            found |= {"partial_format": str(self.merge.kept or "f32"), "reduction_order": order}
+            found |= {"partial_format": str(self.merge.kept or added_in(self.step.model)), "reduction_order": order}
         if spec.rounds_operands:
             found["operand_rounding"] = self.step.operand_rounding
         return found | {"result_rounding": self.result_rounding}
@@ -353,7 +353,7 @@ def predicted(model: ProductModel, a: Bits, b: Bits, got: Bits) -> Bits:
 
 
 def rounded_once(spec: Spec, a: Bits, b: Bits) -> Bits:
-    """Return the exact sums of a [M, K] and b [N, K], rounded once to the result's format."""
+    """Return the sums in f64 of a [M, K] and b [N, K], rounded once to the result's format."""
     with np.errstate(all="ignore"):
         sums = spec.a.values(a) @ spec.b.values(b).T
     return sums.astype(np.int64).astype(spec.out.dtype) if spec.out.is_integer else _rounded(sums, None, spec.out)

@@ -94,9 +94,9 @@ NO_KERNEL = re.compile(r"Memcpy|Memset|\[CUDA")
 
 
 def kernels_of(adapter: CallableAdapter) -> tuple[tuple[KernelRecord, ...], str]:
-    """Return the kernels of one call with the current operands, and why their names are unknown. A CPU's have no names.
+    """Return the kernels of one call with the current operands, and why their names are unknown; on a CPU, neither.
 
-    An earlier call does what is done only once.
+    A call before it, which is not profiled, does what a library does only once.
     """
     if adapter.library.device == "cpu":
         return (), ""

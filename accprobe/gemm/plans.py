@@ -83,7 +83,7 @@ def known_steps(a: Format, b: Format, products: int) -> Iterator[tuple[str, DotM
 
 
 def single_steps() -> Iterator[DotModel]:
-    """Yield sums of one product: fused multiply-adds, multiply then add, and units that flush subnormals."""
+    """Yield sums of one product: fused multiply-adds, multiply then add, those of narrow products, and those that flush."""
     for fmt in ("f32", "f64", "f16", "bf16"):
         yield from (multiply_add(FORMATS[fmt]), multiply_add(FORMATS[fmt], fused=False))
     f32 = multiply_add()
@@ -252,7 +252,7 @@ class AlternativePlan:
 
 
 def alternative_plans(spec: Spec, plan: ProductModel) -> Iterator[AlternativePlan]:
-    """Yield every plan that differs in one property."""
+    """Yield the plans that differ in one of the reported properties."""
     subnormal = ("subnormal_operands",) if spec.a_exponent is None else ()
     reported = {*FIELDS, "sum_rounding", *subnormal, *(ONLY_SUBNORMAL if shows_subnormals(spec) else ())}
     for alternative in alternatives(plan.step, {}):

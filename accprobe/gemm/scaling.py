@@ -23,7 +23,7 @@ from accprobe.operands.distributions import random_lines
 
 # Rows, and columns, of a call on which ways to scale are compared; and of calls in which an element is one or two products.
 SIDE, WIDE = 64, 512
-# Rows of the same if partial sums are added in any order, because each order is tried.
+# SIDE for rows if partial sums are added in any order, because each order is tried.
 UNORDERED_SIDE = 8
 # Draws of one or two products for each element in search of some that distinguish ways to scale.
 MOST_DRAWN = 256
@@ -39,10 +39,10 @@ KINDS = ("normal", "same sign", "wide", "cancelling")
 
 @dataclass(frozen=True)
 class Scaled:
-    """The plan with its scales, None if scales are applied to the operands or its results are far off.
+    """The plan with its scales. It is None if `before` explains the results, or if its results are far off.
 
-    mismatches: of `elements` compared. others: other ways that explain all. misplaced: the scales that another block has.
-    before: how scales are applied before the product, or rounded first.
+    mismatches: of `elements` compared. others: other ways that explain all. misplaced: which block has the scales of another
+    one, or OTHER_FACTOR; "" if neither. before: how scales are applied before the product, or rounded first; "" if not.
     """
 
     plan: ProductModel | None
@@ -110,7 +110,7 @@ class _FewProducts:
     rng: Generator
 
     def of_two_blocks(self, ways: Sequence[Scales]) -> list[int]:
-        """Count the elements that each way does not explain, none if all ways predict the same.
+        """Count the elements that each way does not explain; 0 without a probe if all ways predict the same.
 
         The same product of two blocks cancels, and their scales are nearly equal, so that a D of few bits shows what was
         rounded.
@@ -131,7 +131,7 @@ class _FewProducts:
         return self._wrong(a, b, scales, expected) if (expected != expected[0]).any() else [0] * len(ways)
 
     def of_one_product(self, ways: Sequence[Scales]) -> list[int]:
-        """Count the same if a row of A, and a column of B, has one scale. Only distinguishing pairs of scales are probed."""
+        """Count as `of_two_blocks`, with one scale for all rows of A and one for all columns of B, which distinguish ways."""
         spec, rng, plain = self.subject.spec, self.rng, unit_scales(self.subject.spec)
         smaller, ks = restricted(self.plan, np.zeros(1, np.int64))
         x, y = (random_lines(fmt, (WIDE, 1), "normal", rng) * (ks == 0).astype(fmt.dtype) for fmt in (spec.a, spec.b))

@@ -1,4 +1,4 @@
-"""Assertions for tests of matrix products and reductions: properties of a function's sums, and the error of a result.
+"""Assertions for tests of matrix products, reductions and torch programs: properties of sums, errors, and equal bits.
 
 from accprobe.testing import assert_accumulates, assert_every_k_once, assert_matmul_close
 

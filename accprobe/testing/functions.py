@@ -1,8 +1,8 @@
-"""Assertions on functions that multiply matrices, and on torch programs. The former probe the function.
+"""Assertions on matrix products and reductions, which probe the function, and on torch programs.
 
-f: any function of a [M, K] and b [K, N] that returns d [M, N]. The AssertionError has the finding, its place, and for a
-function in a file the command for a closer look. A function that raises, or returns no [M, N] array of numbers, is an
-AccprobeError.
+f: any function of a [M, K] and b [K, N] that returns d [M, N], or of x [rows, K] that returns a sum for each row. The
+AssertionError has the finding, its place, and for a function at the top level of a file the command for a closer look. A
+function that raises, or returns no array of numbers of that shape, is an AccprobeError.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROWS_OF_X = (64, 1024)
 MS = (1, 2, 4, 8, 16, 17, 32, 64)
 
 TRIPLES = 256
-"""Maximum number of probed triples: the k of X, y and -X."""
+"""Number of probed triples: the k of X, y and -X."""
 
 LADDERS = 16
 """Maximum number of triples that lose y at which the number of kept bits is measured."""
@@ -65,9 +65,9 @@ FRESH = 1 << 12
 class How(TypedDict, total=False):
     """Options of the assertions.
 
-    shape: M, N, K, by default (64, 64, 512); or rows and K of the x that f adds along K, a reduction. dtype: "f32", "bf16",
-    "e4m3", …, or "e4m3:e5m2" for another format of B. out: format of the result, by default what the function returns. arrays:
-    "numpy", "torch" or "jax". device: "cpu" or "cuda:N".
+    shape: M, N, K, by default (64, 64, 512); or rows and K of the x that f adds along K, a reduction. dtype: "f32" (default),
+    "bf16", "e4m3", …, or "e4m3:e5m2" for another format of B. out: format of the result, by default what the function returns.
+    arrays: "numpy" (default), "torch" or "jax". device: "cpu" (default) or "cuda:N".
     """
 
     shape: tuple[int, int, int] | tuple[int, int]
@@ -109,7 +109,7 @@ def assert_promotes(f: Multiply, at_most: int = 128, **how: Unpack[How]) -> None
 
 
 def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
-    """Assert that sums and their accumulators have so many fraction bits: X + y - X is y for y = X · 2^-bits, at any places."""
+    """Assert that sums keep `bits` fraction bits: X + y - X is y for y = X · 2^-bits, at 256 triples of k."""
     __tracebackhide__ = True
     if type(bits) is not int or bits < 1:
         raise AccprobeError(f"bits={bits!r:.40} is not a positive integer")
@@ -122,13 +122,17 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
         raise AccprobeError(f"products of {spec.a} and {spec.b} into {spec.out} show no {bits} bits: at most {high - low}")
     top = min(max(0, low + bits), high)
     leaves = np.flatnonzero(_counts(f, probed, how) == 1)
+    if len(leaves) < 3:
+        _fail(f, how, spec, f"effective_bits: unknown, because only {len(leaves)} of {spec.k} k are counted once")
     ks = leaves[_places(len(leaves))]
     lost = ks[~_kept(probed, ks, top, np.full(len(ks), bits))]
     if not len(lost):
         return
     some = lost[:LADDERS]
     steps = np.arange(1, bits + 1)
-    kept = _kept(probed, np.repeat(some, bits, axis=0), top, np.tile(steps, len(some))).reshape(len(some), bits)
+    kept = _kept(probed, np.repeat(some, bits, axis=0), top, np.tile(steps, len(some)))
+    some = some[: len(kept) // bits]  # `dots.probe` limits the number of calls
+    kept = kept[: some.shape[0] * bits].reshape(-1, bits)
     least = np.where(kept.all(axis=1), bits, kept.argmin(axis=1))
     k = ", ".join(map(str, some[least.argmin()]))
     found = int(least.min())
@@ -137,7 +141,7 @@ def assert_accumulates(f: Multiply, bits: int = 23, **how: Unpack[How]) -> None:
 
 
 def assert_batch_invariant(f: Multiply, ms: Sequence[int] = MS, **how: Unpack[How]) -> None:
-    """Assert that a row of A, or of a reduction's x, at its place gives the same bits for each number of rows."""
+    """Assert that row i of A, or of a reduction's x, gives the same bits for each number of rows `ms`."""
     __tracebackhide__ = True
     if not len(ms):
         raise AccprobeError("ms is empty: give at least one number of rows")
@@ -210,7 +214,7 @@ def assert_same_bits(
 
 
 def _first_rows(inputs: Sequence[Any], size: int | None) -> list[Any]:
-    """Return the inputs with the first `size` rows of each tensor."""
+    """Return the inputs with the first `size` rows of each tensor (None: all). Raises AccprobeError if a tensor has fewer."""
     if size is None:
         return list(inputs)
     short = [tuple(x.shape) for x in inputs if hasattr(x, "shape") and (not x.shape or len(x) < size)]
@@ -262,8 +266,8 @@ def _open_callable(f: Callable[..., Any], how: How, m: int | None = None) -> Cal
     if not rows:
         file = _file(f)
         own = UserFunction(f"{Path(file).name or handover.name}:{_name(f)}", f, file, handover.name)
-        return reduction_of(own, ProductRequest((1, m or n, k), of_a, of_a, out, reduced="last"), {}, handover)
-    spec = Spec(m or rows[0], n, k, of_a, formats.get(b or a), out or usual_result(of_a))
+        return reduction_of(own, ProductRequest((1, n if m is None else m, k), of_a, of_a, out, reduced="last"), {}, handover)
+    spec = Spec(rows[0] if m is None else m, n, k, of_a, formats.get(b or a), out or usual_result(of_a))
     called = CallableAdapter(spec, f, handover, _name(f), file=_file(f))
     if out is None:
         called.take_result_format()
@@ -304,7 +308,7 @@ def _places(k: int) -> Ints:
 
 
 def _kept(probed: RecordedCallable, ks: Ints, top: int, below: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return where the products X + Y - X sum to Y, for X = 2^top and Y so many bits below."""
+    """Return where the products X + Y - X sum to Y, for X = 2^top and Y = 2^(top - below); `dots.probe` may drop the last."""
     spec = probed.spec
     powers = {exponent: layout_of(spec).power(exponent) for exponent in {top, *(top - below).tolist()}}
     small = np.array([powers[int(exponent)] for exponent in top - below])

@@ -79,7 +79,7 @@ def assert_matmul_close(
 
 
 def _scales(spec: Spec, scales: tuple[Any, Any] | None, promote_every: int | None) -> tuple[Scales | None, ScaleWords | None]:
-    """Return how the scales are applied, by their shapes, and the scales."""
+    """Return how the scales are applied, which their shapes determine, and the scales. Raises AccprobeError."""
     if scales is None:
         return None, None
     a, b = (_patterns(x, FORMATS["f32"], "a scale").view(np.float32) for x in map(_two_dimensional, scales))
@@ -101,7 +101,7 @@ def _two_dimensional(x: Any) -> Any:
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
-    """Return the bit patterns of a matrix of that format."""
+    """Return the bit patterns of a matrix of that format, or of f32 if it is tf32. Raises AccprobeError for others."""
     found = _format(x, name)
     if found is not fmt and not (found is FORMATS["f32"] and fmt is FORMATS["tf32"]):
         raise AccprobeError(f"{name} is {found}, and that arithmetic takes {fmt}: convert it")

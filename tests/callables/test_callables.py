@@ -125,6 +125,7 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
         ("torch:mm", {"a": "e4m3"}, "torch:mm does not support e4m3: give --dtype bf16 or f16 or f32 or tf32 or f64"),
         ("torch:mm", {"a": "bf16", "out": "f32"}, "on the CPU torch returns products of bf16 as bf16 only: give --out bf16"),
         ("torch:mm", {"a": "tf32"}, "only GPUs compute tf32 products"),
+        ("torch:baddbmm", {"options": {"batch": 0}}, "option batch is 0: give 1 or more"),
         ("torch:mm", {"scale": "row"}, "torch:mm does not support scales by row: it has none"),
         ("cublaslt:matmul", {}, "cublaslt:matmul is not available: nvmath is not installed: pip install 'nvmath"),
         ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
@@ -353,7 +354,9 @@ def test_arrays_of_other_libraries_are_read_as_results() -> None:
         assert np.array_equal(library.patterns(given, FORMATS["f32"]), ours.view(np.uint32))
 
 
-def test_formats_that_a_library_lacks_are_named() -> None:
+def test_formats_that_a_library_lacks_and_other_libraries_are_named() -> None:
+    with pytest.raises(AccprobeError, match="there are no arrays of 'cupy'; did you mean numpy"):
+        open_arrays("cupy")
     with pytest.raises(AccprobeError, match="torch has no type for the format e3m2"):
         TorchArrays("cpu").operand("a", patterns("e3m2", (2, 2)), FORMATS["e3m2"])
     with pytest.raises(AccprobeError, match="numpy has no type for the format b1"):

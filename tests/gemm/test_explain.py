@@ -218,6 +218,12 @@ def test_plans_with_other_arithmetic_have_other_findings(names: tuple[str, ...])
     assert len({str(plan.findings) for plan in plans}) == len({plan.model() for plan in plans})
 
 
+def test_unrounded_partial_sums_have_the_format_of_their_sums() -> None:
+    f64 = FORMATS["f64"]
+    plan = KnownPlan(steps_to_try([Spec(16, 16, 64, f64, f64, f64)])[0], 32)
+    assert (plan.findings["instruction"], plan.findings["partial_format"]) == ("f64 FMA", "f64")
+
+
 def test_plans_are_evaluated_as_their_models() -> None:
     a, b, _ = asked(SMALL_FP8)
     spec = spec_of(SMALL_FP8)

@@ -68,6 +68,16 @@ def test_too_few_bits(plan: Planted, bits: int) -> None:
         assert_accumulates(plan, **how(plan))
 
 
+def test_f64_with_one_dot_product_a_call() -> None:
+    with pytest.raises(AssertionError, match="effective_bits: 23, expected 52"):
+        assert_accumulates(lambda a, b: np.float64(chain(np.float32(a), np.float32(b))), 52, shape=(1, 1, 64), dtype="f64")
+
+
+def test_too_few_products_for_a_triple() -> None:
+    with pytest.raises(AssertionError, match="effective_bits: unknown, because only 2 of 16 k are counted once"):
+        assert_accumulates(lambda a, b: a[:, :2] @ b[:2], shape=(4, 4, 16))
+
+
 def test_bits_that_no_format_shows_are_an_error() -> None:
     with pytest.raises(AccprobeError, match="products of e4m3 and e4m3 into f32 show no 40 bits: at most"):
         assert_accumulates(FP8, 40, **how(FP8))
@@ -89,6 +99,12 @@ def test_every_row_that_two_sizes_share_is_compared() -> None:
         pytest.raises(AssertionError, match=r"2 results: m = 4, 6, 7: the same bits .*; m = 8: other bits in some row"),
     ):
         assert_batch_invariant(last_rows_backward, ms=(4, 6, 7, 8), shape=(8, 8, 64))
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 64), (8, 64)])
+def test_no_rows_are_an_error(shape: tuple[int, ...]) -> None:
+    with pytest.raises(AccprobeError, match="is 0: give 1 to"):
+        assert_batch_invariant(SMALL, ms=(0, 8), shape=shape)
 
 
 def test_a_function_that_changes_from_call_to_call() -> None:

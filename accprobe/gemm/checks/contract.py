@@ -298,7 +298,7 @@ def _miscounted(
 ) -> Iterator[tuple[ElementMask, Ints]]:
     """Yield groups of these elements that count some k differently from their region (or the first one), with their counts.
 
-    Half of the ones are negative, so a complete sum is 0. Missing products leave a remainder unless their signs balance.
+    Half of the ones of floats are negative. Missing products change the sum unless their signs balance.
     """
     spec, rng = subject.spec, np.random.default_rng(0)
     if not there.any():

@@ -219,7 +219,7 @@ def _whole_numbers(subject: RecordedCallable, draws: Sequence[OperandDraw]) -> E
 
 
 def _first_group(subject: RecordedCallable, there: ElementMask, draws: Sequence[OperandDraw], once: Ints) -> Mispaired | None:
-    """Return the group of the first element. None if every single product is right, so that only the sum is wrong."""
+    """Return the group of the first element. None if no single product is wrong, or a fixed A hides which are."""
     row, column = map(int, np.argwhere(there)[0])
     for source in _possible_sources(subject, there, row, column, once):
         same = explained(subject.spec.out, draws, source)

@@ -1,6 +1,6 @@
-"""Recognise how operands are rounded, and results: dynamic quantisation, f32 operands in parts, two roundings, clamps.
+"""Recognise how operands and results are rounded: dynamic quantisation, f32 operands in parts, two roundings, clamps.
 
-Sparse random operands are rounded in each way. One is recognised if its exact product is within the rounding of D, which the
+Sparse random operands are rounded in each way. A way is recognised if its exact product is within the rounding of D, which the
 others miss by far. A plan describes one rounding to the format of D; other conversions of single products are named, too.
 """
 
@@ -24,11 +24,11 @@ from accprobe.operands.distributions import random_lines, times_power
 
 # Number of nonzero k, few so that the quantisation error is large beside the error of the sums. Number of nonzero lines.
 NONZERO, PROBED_LINES = 32, 64
-# Exponents of lines, and of blocks of so many k, on both sides of 0: numbers far below the largest lose bits.
+# Exponents of lines, and of blocks of ALIKE k, on both sides of 0: numbers far below the largest lose bits.
 OF_LINES, OF_BLOCKS, ALIKE = 3, 10, 16
 # Tolerance of sums, relative to the sum of absolute products: fp8 units keep 13 fraction bits.
 OF_SUMS = 2.0**-11
-# Share of the results that must agree: a number may be rounded either way if its scale is, and single products in f32, too.
+# Share of the results that must agree: some scales and f32 products lie near a tie and may be rounded either way.
 AGREEING = 0.99
 FORMATS_TRIED = ("e4m3", "e5m2", "s8", "s4")
 # The elements that share a scale, in words; a line is a row of A or a column of B.
@@ -40,7 +40,7 @@ SCALES_OF = {
     Sharing(1, 32): "32 k",
     Sharing(128, 128): "128 x 128",
 }
-# Scales by their power of two; {}: the largest code.
+# Scales in words, by how they are rounded to a power of two ("": not); {}: the largest code.
 SCALES: dict[Literal["", "floor", "ceil"], str] = {
     "": "amax/{}",
     "ceil": "2^ceil(log2(amax/{}))",
@@ -48,7 +48,7 @@ SCALES: dict[Literal["", "floor", "ceil"], str] = {
 }
 
 
-# NVFP4. Scales of blocks that are zero in e4m3 are treated differently, so blocks of like size are drawn for it.
+# NVFP4. Libraries differ in blocks whose scale is zero in e4m3, so numbers of like size are drawn for it.
 NVFP4 = "16 k", "scale e4m3 below one scale of the tensor", Sharing(1, 16, element="e2m1", two_levels=True)
 ALIKE_IN_SIZE = (1, 2)
 # One code of 4 bits that is rounded the other way changes all results of its line.
@@ -136,12 +136,12 @@ ROUNDINGS: dict[str, Callable[[Floats], Floats]] = {
 # Tolerance of single products in f32, rounded several times.
 OF_PRODUCTS = 2.0**-21
 SEVERAL_ROUNDINGS = "each product of f32 operands is rounded several times: it seems to be a sum of products of parts"
-# Fraction of a number that its second part has at least in each format, so that the product of two second parts is visible.
+# Fraction of a number that its second part has at least, by fraction bits, so that the product of two second parts is visible.
 LARGE_LOW = {10: 2.0**-12, 7: 2.0**-9}
 
 
 def find_parts(subject: RecordedCallable) -> str:
-    """Return how f32 operands are rounded before they are multiplied, or split into parts; "" if each product is rounded once.
+    """Return how f32 operands are rounded before they are multiplied, or split into parts; "" if nothing shows it.
 
     One product is probed in each element. The nearer of two explanations counts.
     """
@@ -179,8 +179,8 @@ def find_parts(subject: RecordedCallable) -> str:
 def _separate_parts(subject: RecordedCallable, rng: np.random.Generator) -> str:
     """Return the parts of f32 operands if their products have separate sums, as in bf16x9; "" if no result shows any.
 
-    A number between X and -X survives whole or not at all in one sum; in several sums its low parts survive alone. X has two
-    parts: the sums that survive are those with the third part of y, or all but the first.
+    A number between X and -X survives whole or not at all in one sum; in several sums its low parts survive alone. In a
+    second probe, X has two parts: the sums that survive are those with the third part of y, or all but the first.
     """
     spec = subject.spec
     n = min(spec.m, spec.n)

@@ -1,4 +1,7 @@
-"""Repeat identical calls, and divide D into regions of the same bits if all rows of A, and all columns of B, are equal."""
+"""Repeat identical calls, divide D into regions of the same bits for equal rows and equal columns, and compare several M.
+
+Regions are found with operands in which all rows of A, and all columns of B, are equal.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ REPEATED_AT_END = 512
 class FirstCalls:
     """Identical calls at the start of a run. call: operands and last result. calls: their number.
 
-    other: first calls that differ from all later ones, in so many `elements`. changed: elements that keep changing, in these
-    calls or, if they are equal, in later identical ones; values: the largest number of values of one element.
+    other: how many of the first calls differ from all later ones, in `elements` elements of D. changed: elements that keep
+    changing, in these calls or, if they are equal, in later identical ones; values: the largest number of values of an element.
     """
 
     call: Call
@@ -238,7 +241,7 @@ class SameRow:
 
 
 def same_rows(open_: Callable[[int], BlackBox], ms: Sequence[int], seed: int = 0, of: str = "m") -> list[SameRow]:
-    """Group values of M, called `of`, by the bits of their shared rows: with one B and one row of A at one place."""
+    """Group values of M, called `of` in sentences, by the bits of the rows that they share: row i of A and B are the same."""
     rows: dict[int, list[bytes]] = {}
     changing = set()
     for m in ms:

@@ -25,7 +25,7 @@ from accprobe.model.product import (
     same_order,
 )
 
-# Fused sums after which the k of a chain may repeat.
+# Numbers of fused sums after which the k of a chain may repeat.
 PERIODS = (1, 2, 3, 4, 6, 8, 16, 32)
 # Orders of additions that have a name, the first of several equal ones.
 ORDERS: tuple[Order, ...] = ("forward", "backward", "tree")
@@ -151,7 +151,7 @@ def decompose(partial: PartialTree, products: int) -> Node:
 def _first_chain(partial: PartialTree) -> tuple[FusedSums, list[PartialTree]]:
     """Return the sums of the chain that a tree begins with, and the trees with sums that are added to it in turn.
 
-    The first sum includes the first product, unless all sums add one product each.
+    The first sum includes the first product, unless all sums add one product each. Raises NoTree.
     """
     joins = [tuple(x for x in join if isinstance(x, int)) for join in partial.joins]
     length = next((i for i, join in enumerate(joins) if len(join) < len(partial.joins[i])), len(joins))
@@ -198,7 +198,7 @@ def map_chains(tree: Node, products: int, change: Callable[[FusedSums], FusedSum
 
 
 def with_first_sums_swapped(tree: Node, products: int) -> Node:
-    """Return the tree with the first two sums of each chain swapped: both start from zero, so no query orders them."""
+    """Return the tree with the first two sums of chains swapped if each has one product: no query orders these two."""
 
     def swapped(sums: FusedSums) -> FusedSums:
         return (*sums[1::-1], *sums[2:]) if all(len(each) == 1 for each in sums[:2]) else sums

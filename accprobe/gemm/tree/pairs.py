@@ -23,9 +23,9 @@ from accprobe.gemm.tree.units import Units, measured_units, units_in, units_of_b
 from accprobe.infer.tree_builder import TreeBuilder
 from accprobe.isa.formats import Bits
 
-# Calls for the units of one pair beyond which the products are sorted instead.
+# Windows of units for one pair beyond which the products are sorted instead.
 MOST_WINDOWS = 3
-# Candidate bases of these digits; the one with the fewest calls is used.
+# Candidate bases of the digits that queries share or differ in; the one with the fewest calls is used.
 BASES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 

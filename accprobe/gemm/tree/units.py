@@ -16,9 +16,9 @@ from accprobe.isa.formats import FORMATS, Bits
 
 # Exponent limit on both sides of 0 if nothing is f16; doubled for f64.
 UNIT_REACH = 30
-# Units counted at once. An accumulator with 13 fraction bits holds twice as many.
+# Maximum units counted at once. An accumulator with 13 fraction bits holds twice as many.
 MAX_UNITS = 1 << 13
-# Maximum accumulator bits below which units are lost; f64 has 29 more.
+# Bits of the widest accumulator, which loses units that lie further below a large product. f64 has 29 more.
 _KEPT = 26
 
 
