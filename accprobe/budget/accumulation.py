@@ -22,11 +22,11 @@ from accprobe.report.names import named_claims, named_model, split_row
 
 @dataclass(frozen=True)
 class Accumulation:
-    """A chain of fused sums.
+    """A chain of fused sums. `pattern` is its smallest part: slices and promotion intervals are whole numbers of patterns.
 
-    name: as the user wrote it, or the instruction that an opcode stands for. a, b: operand formats; step: the fused sum, which
-    takes the k of `pattern` in turn; result: format of the chain's sum. measured, promote_every, split_k: of a measured
-    product. remark: names the measured instruction that is used in place of one that was not measured.
+    name: REPORT:INSTRUCTION, or REPORT:TITLE of a product. a, b: operand formats; step: one or more fused sums, which take the
+    k of `pattern` in turn; result: format of the chain's sum. measured, promote_every, split_k: of a measured product. remark:
+    the instruction that is used if the user's name means several, or one that was not measured.
     """
 
     name: str
@@ -41,26 +41,25 @@ class Accumulation:
     split_k: int = 1
 
     def product(self, k: int, promote_every: int | None = None, split_k: int = 1, out: Format | None = None) -> ProductModel:
-        """Return a product in slices along K, as even as whole sums allow, the first ones longer.
+        """Return a product in slices along K, as even as whole patterns allow, the first ones longer.
 
         Each slice is a chain that is promoted into f32 every so many products (None: never). The slices' sums are added in f32,
-        from the first to the last. out: result format, rounded to nearest even.
+        from the first to the last. out: result format, rounded to nearest even; None: the format of the sums.
 
-        Raises AccprobeError if a border lies within a fused sum, there are fewer sums than slices, or the chain sums in f64.
+        Raises AccprobeError if an interval ends within a pattern, there are fewer patterns than slices, or a chain that sums in
+        f64 has promotion or slices.
         """
         if self.result is FORMATS["f64"] and (promote_every is not None or split_k > 1):
             raise AccprobeError(f"{self.name} sums in f64: promotion and split-K need sums of at most f32")
-        of_sum = len(self.pattern)
-        sums = -(-k // of_sum)
-        if promote_every is not None and (promote_every <= 0 or promote_every % of_sum):
-            below = promote_every // of_sum * of_sum
-            near = f"the nearest are {below} and {below + of_sum}" if below > 0 else f"the nearest is {of_sum}"
-            raise AccprobeError(
-                f"promotion interval {promote_every}: not a multiple of the {of_sum} products of a fused sum; {near}"
-            )
-        if not 1 <= split_k <= sums:
-            raise AccprobeError(f"K = {k} in {split_k} slices: there are only {sums} fused sums of {of_sum} products")
-        starts = [int(group[0]) for group in np.array_split(np.arange(0, k, of_sum), split_k)]
+        width = len(self.pattern)
+        groups = -(-k // width)
+        if promote_every is not None and (promote_every <= 0 or promote_every % width):
+            below = promote_every // width * width
+            near = f"the nearest are {below} and {below + width}" if below > 0 else f"the nearest is {width}"
+            raise AccprobeError(f"promotion interval {promote_every}: products are added in groups of {width}; {near}")
+        if not 1 <= split_k <= groups:
+            raise AccprobeError(f"K = {k} in {split_k} slices: there are only {groups} groups of {width} products")
+        starts = [int(group[0]) for group in np.array_split(np.arange(0, k, width), split_k)]
         slices = [range(*borders) for borders in pairwise([*starts, k])]
         parts = tuple(in_chunks(ks, promote_every or len(ks), self.pattern, addition()) for ks in slices)
         tree: Node = parts[0] if len(parts) == 1 else Merged(parts, "forward", addition())
@@ -70,7 +69,7 @@ class Accumulation:
     def model(self, k: int, promote_every: int | None, split_k: int, out: Format, scales: Scales | None = None) -> ProductModel:
         """Return the measured plan if it has this K, promotion and split, otherwise the plan of `product`.
 
-        An `out` that is wider than the sums leaves them as they are. Block scales: one a chain.
+        An `out` that is wider than f32 counts as f32, unless the chain sums in it. Block scales: one a chain.
         """
         narrow = out if out.mantissa_bits <= FORMATS["f32"].mantissa_bits or self.result is out else FORMATS["f32"]
         if self.measured is not None and (self.measured.k, self.promote_every, self.split_k) == (k, promote_every, split_k):
@@ -83,7 +82,8 @@ def of_named(name: str, dtype: str = "") -> Accumulation:
     measured product ("products-h200:torch:mm 4096x4096x4096 bf16").
 
     dtype: operands, where the name leaves them open. Raises UnknownName and ReportError. Raises AccprobeError for an
-    instruction of integers or with more than A, B and C, and for a product without a model of one plan.
+    instruction that is sparse, has scales, integers, or C in another format than D, and for a product of integers, of other
+    operands than `dtype`, or without a model.
     """
     if products := named_claims(name, ProductRow):
         fitting = [row for row in products if dtype in ("", str(row.a), f"{row.a}:{row.b}")]

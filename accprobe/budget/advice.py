@@ -45,8 +45,8 @@ def weighed(error: float, rounding: float) -> Literal["less", "about", "more"]:
 class Advice:
     """The recommendation for one accumulation at one K, over all kinds of operands.
 
-    out: result format; rounding: its `own_rounding`. promote_every: the longest interval with all errors clearly below
-    that, None if sums need no promotion; is_enough: whether there is one, otherwise promote_every is one fused sum. kinds: by
+    out: result format; rounding: its `own_rounding`. promote_every: the longest interval tried with all errors below it by
+    MARGIN, None if sums need no promotion; is_enough: whether there is one, otherwise promote_every is one pattern. kinds: by
     kind of operands, the errors of sums that are never promoted, and of sums promoted as recommended.
     """
 
@@ -66,7 +66,7 @@ def advice(
     known: Sequence[ErrorRow] = (),
     show: Callable[[int, int, str], object] = lambda *_: None,
 ) -> Advice | None:
-    """Return the advice for the first split and scale; None if all sums are zero. known: rows with errors to reuse."""
+    """Return the advice for the first split and scale; None if all sums are zero or overflow. known: rows to reuse."""
     out = request.out if request.out and request.out.mantissa_bits < FORMATS["f32"].mantissa_bits else FORMATS[USUAL_OUT]
     rounding = own_rounding(out)
     split, scale = (request.splits or (accumulation.split_k,))[0], request.scales[0]
@@ -119,7 +119,8 @@ def _recommendation(advice: Advice) -> str:
         compared = "about" if about else "below"
         return f"Promotion is not needed at K = {advice.k}: without it the error before D is rounded is {compared} {own}."
     if not advice.is_enough:
-        return f"Promote after every fused sum at K = {advice.k}: even then the error before D is rounded is not below {own}."
+        every = f"every {advice.promote_every} products, the shortest interval,"
+        return f"Promote {every} at K = {advice.k}: even then the error before D is rounded is not below {own}."
     return (
         f"Promote every {advice.promote_every} products at K = {advice.k}: the error before D is rounded is then below {own}."
     )
@@ -145,7 +146,7 @@ def _of_sums(errors: Errors) -> float:
 
 
 def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
-    """Yield the error from rounding the operands, once for each kind and scale, at the largest K."""
+    """Yield the error from rounding the operands, once for each accumulation, kind and scale, at its largest K."""
     largest: dict[tuple[str, str, str], ErrorRow] = {}
     for entry in sorted(found, key=lambda entry: -entry.k):
         if entry.quantisation_error:
@@ -164,4 +165,4 @@ def _operands(found: Sequence[ErrorRow], several: bool) -> Iterator[str]:
 
 def ratio(times: float) -> str:
     """Return a ratio in two digits, or in whole numbers from 100 on."""
-    return f"{times:.0f}" if times >= 100 else f"{times:.2g}"
+    return f"{times:.0f}" if times >= 99.5 else f"{times:.2g}"

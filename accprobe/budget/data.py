@@ -39,7 +39,7 @@ class DrawnPair(NamedTuple):
 class OwnData:
     """Matrices of the user: a [M, K], b [N, K], finite; if a is None, it is drawn from a normal distribution.
 
-    Rows are drawn at random.
+    Rows are drawn at random. Raises AccprobeError for other matrices.
     """
 
     name: str
@@ -75,13 +75,13 @@ Data = str | OwnData
 
 
 def draw_patterns(data: Data, of_a: Format, of_b: Format, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
-    """Draw a [M, K] and b [N, K], rounded to nearest and saturated to these formats. Raises UnknownName."""
+    """Draw a [M, K] and b [N, K], rounded to nearest and saturated to these formats. Raises as `draw_values`."""
     a, b = draw_values(data, m, n, k, rng)
     return DrawnPair(nearest_patterns(of_a, a), nearest_patterns(of_b, b))
 
 
 def draw_values(data: Data, m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
-    """Draw a [M, K] and b [N, K] before rounding. Raises UnknownName."""
+    """Draw a [M, K] and b [N, K] before rounding. Raises UnknownName, and AccprobeError for another K than the user's."""
     if isinstance(data, OwnData):
         data.check_k(k)
         return DrawnPair(_normal(m, k, rng) if data.a is None else _rows(data.a, m, rng), _rows(data.b, n, rng))

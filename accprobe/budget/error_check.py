@@ -193,7 +193,7 @@ class Mismatch:
         return Mismatch(some, self.got[here], self.beyond[here])
 
     def cause(self) -> str:
-        """Return the mistake that gives these bits or nearly does; "" if there is none."""
+        """Return the miscounted k, and the mistake that gives most elements beyond bounds, or ""."""
         equal = {name: self.got == d for name, d in self._mutants()}
         best = max(equal, key=lambda name: (equal[name][self.beyond].mean(), equal[name].mean()))
         share = float(equal[best][self.beyond].mean())
@@ -210,7 +210,7 @@ class Mismatch:
             yield "the result transposed", operation.values(operation.computed()).T
 
     def _miscounted(self) -> str:
-        """Return which k are missing, repeated or mispaired, if that explains every element and differs between k."""
+        """Return which k are missing, repeated or mispaired, if that explains every element; "" if all k count alike."""
         operation, exact = self.tolerance.operation, self.tolerance.exact
         if operation.model.scales is not None or not np.isfinite(self.got).all():
             return ""

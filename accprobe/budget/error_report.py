@@ -36,9 +36,9 @@ LARGEST_SCALED = 8
 
 @dataclass(frozen=True)
 class BudgetRequest:
-    """The plans and operands of a report. ks, intervals, splits: None for the defaults, or the values of a measured product.
+    """The plans and operands of a report. ks, intervals, splits: None: as a measured product has them, else the defaults.
 
-    out: D's format, None for the format of the sums. outputs: lower bound for each row. seed: of the operands.
+    out: D's format, None: of a measured product, else of the sums. outputs: lower bound for each row. seed: of the operands.
     """
 
     ks: tuple[int, ...] | None = None
@@ -79,7 +79,7 @@ class PlannedProduct:
 class ErrorRow:
     """The errors of one plan with one kind of operands.
 
-    is_scaled: whether the product applies the scales; otherwise the errors are of the sum of scaled operands.
+    is_scaled: whether the product applies the scales; otherwise the errors are of the sums of codes without scales.
     quantisation_error: relative error of the exact product of the rounded operands; a, b: the rounding of each operand in the
     first draw.
     """

@@ -4,10 +4,10 @@ Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 
 - relative error: ||d - x|| / ||x||, Euclidean norms over all outputs, because x of one output can be near zero.
 - bias: the mean of d - x relative to the mean of |x|, with its sign.
-- bound over sum: the largest |d - x| / S for all operands (`accprobe.budget.worst_error`).
+- bound over sum: a bound of |d - x| / S for all operands (`accprobe.budget.worst_error`).
 
-Exact sums are float64 sums of exact products. Their error is at most (K + 4) · 2^-52 · S, far below the rounding error of
-float32 outputs for any K that fits in memory.
+Exact sums are float64 sums of exact products; `exact_product` compensates those of f64. The error of others is at most (K + 4)
+· 2^-52 · S, far below the rounding error of float32 outputs for any K that fits in memory.
 """
 
 from __future__ import annotations

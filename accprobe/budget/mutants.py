@@ -1,6 +1,6 @@
 """Typical mistakes of matrix product kernels, for mutation tests of a tolerance.
 
-Each mistake changes the model, the operands or the result. The wrong results are evaluated bit for bit on the same operands.
+Each mistake changes the model, the operands or the result. The wrong results are evaluated on the operands of correct ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NARROWER_ACCUMULATOR = "a narrower accumulator"
 
 
 class Operation(NamedTuple):
-    """A product of a [M, K] and b [N, K], bit patterns. tests: products with the same B, stacked in A."""
+    """A product of a [M, K] and b [N, K], bit patterns. trials: products with the same B, stacked in A."""
 
     model: ProductModel
     a: Bits
     b: Bits
     scales: ScaleWords | None = None
-    tests: int = 1
+    trials: int = 1
 
     def computed(self) -> Bits:
         return product(self.model, self.a, self.b, scales=self.scales)
@@ -61,7 +61,7 @@ Mutation = Callable[[Operation], Bits | None]
 
 
 def tail_dropped(operation: Operation) -> Bits | None:
-    """Drop the products of the last fused sum."""
+    """Drop the last products, as many as a step of the chain adds."""
     width = operation.model.step.products
     a = operation.a.copy()
     a[:, (operation.model.k - 1) // width * width :] = 0
@@ -69,7 +69,7 @@ def tail_dropped(operation: Operation) -> Bits | None:
 
 
 def k_doubled(operation: Operation) -> Bits | None:
-    """Add the product in the middle once more."""
+    """Add the product in the middle to the result, which is rounded again."""
     model, k = operation.model, operation.model.k // 2
     a, b = model.a.values(operation.a[:, k]), model.b.values(operation.b[:, k])
     if operation.scales is not None and model.scales is not None:
@@ -113,11 +113,11 @@ def block_scales_swapped(operation: Operation) -> Bits | None:
 
 
 def tile_transposed(operation: Operation) -> Bits | None:
-    """Transpose the first tile of each test."""
-    rows = len(operation.a) // operation.tests
+    """Transpose the first tile of each trial."""
+    rows = len(operation.a) // operation.trials
     side = min(TILE_SIDE, rows, len(operation.b))
     d = operation.computed()
-    tiles = d.reshape(operation.tests, rows, -1)[:, :side, :side]
+    tiles = d.reshape(operation.trials, rows, -1)[:, :side, :side]
     tiles[:] = tiles.swapaxes(1, 2).copy()
     return d if side > 1 else None
 
@@ -155,7 +155,7 @@ def narrower_accumulator(operation: Operation) -> Bits | None:
 
 MUTATIONS: dict[str, Mutation] = {
     "zeros": lambda operation: np.zeros((len(operation.a), len(operation.b)), operation.model.result.dtype),
-    "the last fused sum dropped": tail_dropped,
+    "the last products dropped": tail_dropped,
     "one k counted twice": k_doubled,
     "no promotion": never_promoted,
     "partial sums in bf16": partials_in_bf16,
@@ -167,7 +167,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def mistake_name(name: str, model: ProductModel) -> str:
-    """Return the name of a mistake, with the accumulator bits of this model."""
+    """Return the name of a mistake; a narrower accumulator is named by its bits in this model."""
     arithmetic = model.step.root.arithmetic
     if name != NARROWER_ACCUMULATOR or not isinstance(arithmetic, FloatArithmetic):
         return name

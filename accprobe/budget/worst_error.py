@@ -36,7 +36,7 @@ NO_SUM = ErrorBound(0.0, 0.0, 0)
 
 
 def worst_error(model: ProductModel) -> float | None:
-    """Return the largest |result - exact sum| relative to the sum of |a·b|; None if the model implies no bound.
+    """Return a bound of |result - exact sum| relative to the sum of |a·b|; None if the model implies no bound.
 
     Ignores results below the normal range, subnormal operands and overflow.
     """
@@ -51,7 +51,8 @@ SAFE = 1 + 2.0**-40
 def worst_case(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Floats:
     """Return the bound of |result - exact sum|, [M, N], for a [M, K] and b [N, K], bit patterns, times both scales.
 
-    It is infinite where a sum may overflow, an operand is not finite, or the model implies no bound.
+    It is infinite where a sum may overflow, an operand is not finite, or a product of two scales is subnormal, and everywhere
+    if the model implies no bound or flushes subnormal operands.
     """
     bound_of_sum = _bound(model)
     if bound_of_sum is None or model.step.subnormal_operands != "kept":

@@ -30,7 +30,7 @@ from accprobe.errors import AccprobeError
 
 
 class _Main(Commands):
-    """Prints every error as one sentence on standard error."""
+    """Prints errors of users, devices and files as one sentence on standard error; defects keep their traceback."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False

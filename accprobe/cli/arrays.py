@@ -1,4 +1,4 @@
-"""Matrices in users' files (.npy, .pt, .safetensors), as bit patterns, and kinds of generated data."""
+"""Matrices in users' files (.npy, .pt or .pth, .safetensors), as bit patterns, and kinds of generated data."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _OUTS = ("f32", "f16", "bf16")
 
 MOST_OUTPUTS = 1 << 22
-"""Largest M·N; M·K and N·K may be eight times as large. Each planted mistake is a product of its own."""
+"""Largest M·N; M·K and N·K may be eight times as large. Each mistake of the table is a product of its own."""
 
 
 @click.command("budget")
@@ -77,7 +77,7 @@ def budget_command(names: tuple[str, ...], dtype: str | None, to: Output, **opti
       instruction  of a report: h200:wgmma.m64n8k32.f32.e4m3.e4m3, sim:b200:UTCQMMA
       product      measured: 'products-h200:torch:mm 256x256x4096 bf16 -> bf16'
 
-    A measured product sets the defaults of promotion, split-K and the format of D.
+    A measured product sets the defaults of K, promotion, split-K and the format of D.
 
     Operands (--data):
 
@@ -164,8 +164,8 @@ def _interval(word: str) -> int:
 @click.argument("name")
 @click.option("--dtype", metavar="A[:B]", help="Operand formats where NAME leaves them open, such as bf16.")
 @click.option("--k", type=count, metavar="COUNT", help="K of the product; required unless NAME is a product or --data a file.")
-@click.option("--m", type=count, metavar="COUNT", help="Rows of D in the test.  [default: as K allows, at most 64]")
-@click.option("--n", type=count, metavar="COUNT", help="Columns of D in the test.  [default: as K allows, at most 64]")
+@click.option("--m", type=count, metavar="COUNT", help="Rows of D in a trial.  [default: as K allows, at most 64]")
+@click.option("--n", type=count, metavar="COUNT", help="Columns of D in a trial.  [default: as K allows, at most 64]")
 @click.option(
     "--promote-every", type=_interval, metavar="N|none", help="Promotion interval.  [default: none, or from a product]"
 )
@@ -208,11 +208,11 @@ def tolerance_command(
     """Recommend a tolerance for a test, and show the mistakes it detects.
 
     NAME is an opcode (QGMMA), an instruction of a report, or a measured product; --data is a kind of data or a file. `accprobe
-    budget --help` describes both. Correct results exceed the recommended tolerance at the rate of --false-alarms.
+    budget --help` describes both. At most --false-alarms of the elements of correct results exceed the recommended tolerance.
 
-    The table has mistakes of a kernel, such as a dropped sum or a k counted twice. It shows the share of 200 trials in which
-    each test detects them. The tests are accprobe.testing.assert_matmul_close, allclose with the recommended atol and rtol,
-    DeepGEMM's calc_diff < 1e-3, and your own --atol and --rtol.
+    The table has mistakes of a kernel, such as a dropped sum or a k counted twice. It shows the share of trials in which each
+    test detects them: of 200 trials, or fewer for a large K or result. The tests are accprobe.testing.assert_matmul_close,
+    allclose with the recommended atol and rtol, DeepGEMM's calc_diff < 1e-3, and your own --atol and --rtol.
 
     Needs: nothing; torch for .pt files. Faster with the extra fast (numba).
 

@@ -139,7 +139,7 @@ def _units(device: str | None, select: tuple[str, ...], to: Output) -> None:
 
 
 MOST_AT_ONCE = 8
-ELSEWHERE = "sm_100a"
+ELSEWHERE = "sm_100a"  # The target for which units that the GPU lacks are compiled.
 NEVER_RAN = f"exists on {ELSEWHERE} and later: compiled and disassembled, never run on hardware"
 
 
@@ -158,7 +158,10 @@ def measure_at_once(units: list[ScalarUnit | ArithmeticUnit], target: str, index
 
 
 def _measured(unit: ScalarUnit | ArithmeticUnit, target: str, index: int) -> FunctionRow:
-    """Return the row of a unit: skipped if it does not compile for the GPU, unverified if its measurement fails."""
+    """Return the row of a unit: skipped after an AccprobeError or if the GPU lacks it, unverified after a defect.
+
+    Raises DeviceError.
+    """
     from accprobe.function.arithmetic import ArithmeticUnit, GpuArithmetic
     from accprobe.function.measure import FunctionRequest, measure
     from accprobe.function.rules import measure_arithmetic

@@ -115,8 +115,8 @@ def measure_each(
     to: Output,
     ms: tuple[int, ...] = (),
 ) -> None:
-    """Measure a row for each setting, save and print them. Exit with status 1 if a row is wrong. Ctrl-C and the time limit keep
-    the results so far.
+    """Measure a row for each setting, save and print them. Exit with status 1 if one is wrong or not confirmed, or if two
+    differ. Ctrl-C and the time limit keep the results so far.
     """
 
     def measure(on_report: OnReport, show: Show) -> None:

@@ -64,7 +64,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         yield
         return
     _limit = seconds
-    signal.setitimer(signal.ITIMER_REAL, seconds, GRACE + 1)  # again, where a callable keeps the first to itself
+    signal.setitimer(signal.ITIMER_REAL, seconds, GRACE + 1)  # it repeats, because a callable may swallow the first signal
     try:
         yield
     finally:

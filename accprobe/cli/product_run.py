@@ -47,7 +47,7 @@ ONLY_IN_REPORT = ("probed", "device", "kernels", "verified", "tested on")
 
 @dataclass
 class Measurement:
-    """The product that is being measured. outcome: results so far, None at the start; shown: printed lines by label."""
+    """The product or reduction being measured. outcome: results so far, None at the start; shown: printed lines by label."""
 
     setting: ProductSetting
     opened: Opened
@@ -101,7 +101,7 @@ class Measurement:
 
 @dataclass
 class ProductRun:
-    """The rows so far. first: the first product; its formats are the defaults of the others. sentences: they compare rows.
+    """The rows so far. first: the first product; its formats are the defaults of the others. sentences: comparisons of rows.
     not_read: why kernels are unknown. measured: the current product. first_results: of the calls that opened each callable,
     by its name, options and `Spec` (shape and formats); all results of one key must be equal.
     """

@@ -68,7 +68,7 @@ def save_reports(output: Path | None) -> Iterator[Callable[[Report], None]]:
     """Yield a function that keeps a report in the file; whatever happens inside the block, the last report is written.
 
     No signal interrupts the writing: pydantic turns a KeyboardInterrupt into an error of its own. Raises ReportError before the
-    block if the file has something else than a report.
+    block if the file has something else than a report, AccprobeError if it cannot be written.
     """
     if output is None:
         yield lambda _: None
@@ -105,8 +105,8 @@ Measure = Callable[[OnReport, Show], object]
 def measure_report(measure: Measure, to: Output, blocks: Callable[[Report], Iterable[Element]]) -> Report:
     """Call `measure`, save and print the report that it makes, and return it.
 
-    A signal or the time limit ends the process; an AccprobeError is raised. The rows so far are saved and printed before.
-    blocks: returns the printed blocks of a report.
+    A signal or the time limit ends the process; an AccprobeError is raised. The rows so far are saved before; they are
+    printed if they have no file or the time is over. blocks: returns the printed blocks of a report.
     """
     latest: list[Report] = []
     stop: KeyboardInterrupt | AccprobeError | None = None
@@ -126,7 +126,9 @@ def measure_report(measure: Measure, to: Output, blocks: Callable[[Report], Iter
                 measure(on_report, show)
         except (KeyboardInterrupt, AccprobeError) as e:
             stop = e
-    if latest and (stop is None or (latest[0].claims and (to.file is None or isinstance(stop, TimeLimitReached)))):
+    if latest and (
+        stop is None or ((latest[0].claims or latest[0].sweeps) and (to.file is None or isinstance(stop, TimeLimitReached)))
+    ):
         replace(to, file=None).deliver(lambda: blocks(latest[0]), json=latest[0].dumps)  # the file has it
     if isinstance(stop, KeyboardInterrupt):
         from accprobe.report.words import so_many

@@ -17,8 +17,8 @@ from accprobe.records.verification import Count, Verification
 Status = Literal["confirmed", "inferred", "unstable", "unverified", "simulated", "skipped"]
 """confirmed: the model explains every result, and, of an instruction, every tile element and event was covered. inferred: there
 is a model, but a result contradicts it, coverage is incomplete, or nothing was verified. unstable: two results for one query.
-unverified: no model, or the expected opcode did not run. simulated: no hardware, whatever else is known. skipped: not
-measured."""
+unverified: no model, or the expected opcode is not known to have run. simulated: no hardware, whatever else is known. skipped:
+not measured."""
 
 NOT_MEASURED = "a published model; nothing was measured"
 """The reason of a row of a published model."""
@@ -91,8 +91,8 @@ class Part(StrictRecord):
 class Claim(StrictRecord):
     """The computation of one subject.
 
-    name: of the instruction, callable or function. device: where it ran, if not on the report's device. opcodes: the matrix
-    or arithmetic opcodes that ran.
+    name: of the instruction, callable or function. device: where a product or function ran, as its library names it; ""
+    on the report's device. opcodes: the matrix or arithmetic opcodes that ran.
     """
 
     kind: str

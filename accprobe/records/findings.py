@@ -23,13 +23,13 @@ SAME_BITS = "these give the same bits on every operand tried"
 
 @dataclass(frozen=True)
 class Finding:
-    """One feature of an instruction; its name is its key in `Findings`.
+    """One feature of an instruction or product; its name is its key in `Findings`.
 
     value: in the words of the model.
     bound:
     - "exact".
     - "at_least" if the operand format or the data cannot reach further.
-    - "undetermined" if several values, the `candidates`, explain every result. `value` is one of them.
+    - "undetermined" if several values explain every result: the `candidates`, if they are known. `value` is one of them.
     - "equivalent" if structures with the values `candidates` give the same bits for all operands. `value` is canonical.
     - "suggested" in a row that is not confirmed.
     note: the reason, in one clause. evidence: the exchanges that decided it.
@@ -103,7 +103,7 @@ def _addend_place(root: FusedSum) -> str:
 
 
 def effective_bits_of(findings: Mapping[str, Finding]) -> Finding:
-    """Return the fraction bits that a running sum keeps: the fewest of all alignment bits and result bits."""
+    """Return the fraction bits that a running sum keeps: the fewest of alignment, result, and a separate add's result."""
     names = ("alignment_bits", "result_bits", *(name for name in ("add_result_bits",) if name in findings))
     value, most = (min(ends) for ends in zip(*(_range(findings[name]) for name in names), strict=True))
     evidence = findings["alignment_bits"].evidence[:2] + findings["result_bits"].evidence[:2]

@@ -12,7 +12,8 @@ from accprobe.records.verification import Count
 
 
 class TableRecord(StrictRecord):
-    """Segments of quadratics. coefficients: c0, c1 and c2 of each; unit: the exponent of a value of 1."""
+    """Segments of quadratics. bits: of an argument. coefficients: c0, c1 and c2 of each; unit: the exponent of a value of 1.
+    square: how the place within a segment is squared."""
 
     bits: Count
     unit: int
@@ -26,7 +27,8 @@ class TableRecord(StrictRecord):
 
 
 class ScalingRecord(StrictRecord):
-    """f32 operations around a table: for x (size: |x|) below or above a limit, x · factor before and a correction after."""
+    """f32 operations around a table: for x (size: |x|) below or above a limit, x · factor before; after, the result is
+    multiplied by `value`, plus `value`, or squared."""
 
     size: bool
     below: bool
@@ -38,7 +40,8 @@ class ScalingRecord(StrictRecord):
 
 class TableModelRecord(StrictRecord):
     """A model of tables. reduction: its name and parameters. specials: result words by class of input, as hex. exact: result
-    words by input word. first: values of argument 0 by table. flushed: subnormal inputs count as zeros.
+    words by input word. first: values of argument 0, by table, in place of the
+    quadratic's. flushed: subnormal inputs count as zeros.
     """
 
     reduction: str
@@ -73,7 +76,8 @@ class FunctionErrors(StrictRecord):
     """Errors against float64 values, in units in the last place, of `words` results that are normal
     numbers, as is their exact value.
 
-    correct: how many are correctly rounded. against: neighbouring results that move against the function.
+    correct: how many are correctly rounded. against: pairs of neighbouring results that fall where the function rises, or rise
+    where it falls.
     """
 
     function: str
@@ -86,7 +90,7 @@ class FunctionErrors(StrictRecord):
 
 
 class FunctionRow(Claim):
-    """One function of one operand.
+    """One scalar function, arithmetic instruction or quantiser. operand, result: their formats.
 
     computes: the model in words. digest: hash of all results of an exhaustive run. specials: results of special inputs.
     contradicted: hypotheses that results exclude.

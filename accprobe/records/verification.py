@@ -69,10 +69,10 @@ class Queries:
 class Verification:
     """The comparison of a model with fresh results: dot products, elements of a product, or results of a function.
 
-    compared: in all, and of each kind of operands; of: how many there are, where all can be listed. counterexample: the first
-    mismatch of a device; mismatch: the first of a callable or function, in words. results: all that the subject ever gave, in
-    experiments too; contradicting: how many of them the model does not explain. queries: None in older reports, and of
-    comparisons on the GPU itself.
+    compared: in all, and of each kind of operands; of: how many there are, where all can be listed. counterexample: a mismatch
+    of a device, or a result that changed; mismatch: the first of a callable or function, in words. results: all that the
+    subject ever gave, in experiments too; contradicting: how many of them the model does not explain. queries: None in older
+    reports, of callables and functions, and of comparisons on the GPU itself.
     """
 
     compared: Count

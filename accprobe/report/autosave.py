@@ -10,6 +10,7 @@ from accprobe.build import atomic
 from accprobe.errors import ReportError
 from accprobe.isa.instructions import catalog
 from accprobe.report.report import Report
+from accprobe.report.words import so_many
 
 LOCK_SECONDS = 30.0
 """How long another process may keep the lock, to read and write one report."""
@@ -35,7 +36,7 @@ class Autosave:
             self.finish()
 
     def finish(self) -> None:
-        """Save the latest report now. Raises OSError, and ReportError where the file has a report of another device."""
+        """Save the latest report now. Raises OSError, and ReportError as `with_results`."""
         if self._unsaved is None:
             return
         started = time.monotonic()
@@ -58,8 +59,8 @@ class Autosave:
                 atomic.keep_previous(self._path)
             (whole or report).save(target)
         if found and whole is None:
-            kept = f"{len(found.claims)} results of another seed, version or environment"
-            self._on_replaced(f"{self._path} had {kept}; they are now in {self._path}~")
+            kept = f"{so_many(len(found.claims), 'result')} of another device, seed, version or environment"
+            self._on_replaced(f"{self._path} had {kept}, now in {self._path}~")
         self._is_first = False
 
     def _found(self) -> Report | None:
@@ -73,8 +74,8 @@ def with_results(kept: Report, new: Report) -> Report | None:
     """Return the report in a file with what a new one has, which replaces claims and sweeps of the same key, in the catalog's
     order.
 
-    None where the new report is of a run with another device, accprobe, environment or seed. Raises ReportError where what is
-    added is of another device.
+    None where the new report is of `accprobe run`, with another device, accprobe, environment or seed. Raises ReportError where
+    the results of another command are of another device.
     """
     is_run = new.run.selected > 0
     if is_run and _conditions(kept) != _conditions(new):

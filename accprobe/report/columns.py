@@ -73,7 +73,10 @@ def field_names() -> tuple[str, ...]:
 
 
 def records(report: Report) -> Iterator[dict[str, Scalar]]:
-    """Yield a record for each claim, with equal columns: its subject, the fields, and F_bound for each finding F."""
+    """Yield a record for each claim, with equal columns: its subject, the fields, and the findings F of its first part.
+
+    F_bound: how far F is known, in the words of `Finding.bound`, such as "exact".
+    """
     found = dict.fromkeys(name for claim in report.claims for part in claim.parts for name in part.findings)
     for claim in report.claims:
         record: dict[str, Scalar] = {"device": report.device.name, "architecture": report.device.architecture}

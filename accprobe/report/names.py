@@ -4,7 +4,7 @@ A word means instructions in one of these ways; the first that finds something c
 
     wgmma.m64n8k32.f32.e4m3.e4m3, 'wgmma.*e4m3*'    a name, or a glob on names
     wgmma.mma_async.sync.aligned.m64n8k32…          a full PTX opcode, or a processor's mnemonic
-    QGMMA, HMMA.16816                               a SASS opcode that the compiler generates, or the start of one
+    QGMMA, HMMA.16816                               a SASS opcode that the compiler generates, or its first parts
 
 REPORT:WORD takes the claims of one report: a file, a recorded one, or sim:NAME for published models. A callable may be followed
 by other words of the claim: 'torch:mm 16x8x* bf16'. Where one model is needed, `_default` chooses.
@@ -182,7 +182,8 @@ def rows_named(report: Report, source: str, word: str) -> tuple[Report, str]:
 
 
 def named_claims(name: str, kind: type[Named]) -> list[Named]:
-    """Return the claims of a kind that "products-h200:torch:mm 512x512x512" means; all without a word, none without a report.
+    """Return the claims of a kind that "products-h200:torch:mm 512x512x512" means; all without a word, none without a recorded
+    report or file.
 
     Raises ReportError, and UnknownName where nothing is meant, unless the report has instructions: `named_model` finds the
     nearest n.

@@ -21,7 +21,7 @@ from accprobe.report.report import DeviceRecord, Report, Run
 
 @cache
 def published(name: str) -> Report:
-    """Return the models of a chip ("h100" or "sim:h100") as a report; every row is `simulated`, with a reason.
+    """Return the models of a chip ("h100" or "sim:h100") as a report; rows with a model are `simulated`, others skipped.
 
     Raises UnknownName with the known chips.
     """

@@ -1,7 +1,7 @@
 """The report: every result about one device, as one JSON file, and its JSON Schema.
 
-Empty keys (no reason, no counterexample) are left out; every other key is required, and unknown keys are errors. Bit patterns
-are hex strings, the K patterns of A and of B joined without a gap.
+Keys with their default (no reason, no counterexample) are left out; others are required, and unknown keys are errors. Bit
+patterns are hex strings, the K patterns of A and of B joined without a gap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMA: Literal[5] = 5
 AnyClaim = Annotated[Row | ProductRow | FunctionRow, Field(discriminator="kind")]
 
 MOST_BYTES = 1 << 28
-"""A limit on the size of a file: a hundred times the largest report."""
+"""A limit on the size of a file: more than a hundred times the largest recorded report."""
 
 
 class Tool(StrictRecord):

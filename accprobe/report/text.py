@@ -12,7 +12,7 @@ from accprobe.errors import PICTURES
 _GIVE = "give a report that accprobe wrote, such as with `accprobe run -o FILE`"
 
 LINE_COLUMNS = 480
-"""Columns of a line with a whole object or list. A list of plain values, such as an exchange, always has one line."""
+"""Most columns of a line with a whole object or list. A list of plain values, such as an exchange, always has one line."""
 
 
 _ESCAPED = re.compile(rb"\\(?:u00(?P<code>[01][0-9A-Fa-f])|(?P<letter>[bfnrt])|.)", re.DOTALL)

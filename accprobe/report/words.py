@@ -100,8 +100,8 @@ def found_words(findings: FindingsByName, name: str, of_integers: bool = False) 
 
 
 def value(finding: Finding, feature: str = "") -> str:
-    """Return "13", "≥24" for a lower bound, "13?" if other values fit too, "not observable" if every value fits, "~13" if it is
-    only suggested.
+    """Return "13", "≥24" for a lower bound, "13?" if other values fit too, "not observable" if every value fits, "13 or 14"
+    if these give the same bits for all operands, "~13" if it is only suggested.
     """
     text = word(finding.value, feature)
     if finding.bound == "at_least":
@@ -319,15 +319,10 @@ def miscounted(row: ProductRow) -> Iterator[tuple[str, str]]:
 
 
 def misscaled(row: ProductRow) -> Iterator[str]:
-    """Yield which blocks have the scales of others."""
-    yield from dict.fromkeys(str(region.findings["scales"].value) for region in row.regions if is_misplaced(region.findings))
+    """Yield each block that has the scales of another: "block 3 has the scales of block 2"."""
+    yield from dict.fromkeys(re.findall(r"block \d+ has the scales of (?:no block|block \d+)", row.reason))
 
 
 def is_wrong(row: ProductRow) -> bool:
-    """Return whether terms or scales are wrong, which a confirmed plan may describe."""
+    """Return whether terms are wrong, which a confirmed plan may describe, or scales."""
     return any((*miscounted(row), *misscaled(row)))
-
-
-def is_misplaced(findings: FindingsByName) -> bool:
-    """Return whether a block has the scales of another: "block 3 has the scales of block 2"."""
-    return "scales" in findings and str(findings["scales"].value).startswith("block ")

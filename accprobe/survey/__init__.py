@@ -1,4 +1,4 @@
-"""A survey of a whole device: each instruction is inferred, tested against alternatives and verified."""
+"""A survey of a device: each selected instruction is inferred, tested against alternatives and verified."""
 
 from accprobe.survey.run import survey
 

@@ -1,4 +1,4 @@
-"""A survey: the report of a device, each instruction is inferred, tested against alternatives and verified."""
+"""A survey: the report of a device. Each instruction is inferred, tested against alternatives and verified."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def survey(
     """Return the report of a device, given by name ("cuda:0") or open; an open one is measured in this process.
 
     select: globs or names of instructions; none selects all. on_row: called first with only the skipped rows, then after each
-    row. profiler: returns what was executed, which must agree with the disassembly. record: file for every exchange with the
-    device, written at the end or when the run is interrupted.
-    Raises UnknownName if a glob selects nothing, DeviceError if the device stops working.
+    group of instructions that the device computes with one function. profiler: returns what was executed, which must agree with
+    the disassembly. record: file for every exchange with the device, written at the end or when the run is interrupted.
+    Raises UnknownName if a glob selects nothing, DeviceError if the device stops working, RecordingError if `record` cannot be
+    written.
     """
     started = time.perf_counter()
     name = device if isinstance(device, str) else None

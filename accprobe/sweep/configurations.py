@@ -66,7 +66,7 @@ def configurations(
     num_warps: Iterable[int],
     promote_every: int | None = None,
 ) -> list[Configuration]:
-    """Return every combination, by operand type, warps and block-K. Raises AccprobeError if Triton has no such block."""
+    """Return every combination, by operand type, warps and block-K. Raises AccprobeError for a value that Triton rejects."""
     names = list(dict.fromkeys(dtypes))
     if unknown := [name for name in names if name not in DTYPES]:
         raise UnknownName(f"there is no operand type '{unknown[0]}'; {nearest(unknown[0], DTYPES)}")

@@ -1,6 +1,7 @@
 """Masks of low bits, the number of elements that they change, and the effective bits that follow.
 
-The operands of a sweep are standard-normal, as in the publication, or full-width: their partial sums need all bits of f32.
+The operands of a sweep are standard-normal, as in the publication ("Some Matrix Multiplication Engines Are Not As Accurate As
+We Thought", PyTorch blog), or full-width: their partial sums need all bits of f32.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def draw_matrices(kind: OperandSet, dtype: Dtype, m: int, n: int, k: int, block_
 
 
 UNIT = -12
-"""Exponent of the unit, so that every operand below is a normal number of every type."""
+"""Exponent of the unit, so that every operand of `_full_width` is a normal number of every type."""
 
 
 def _full_width(fmt: Format, m: int, n: int, k: int, block_k: int, seed: int) -> Operands:

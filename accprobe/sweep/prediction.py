@@ -52,7 +52,7 @@ class PublishedChain:
 
 @cache
 def published_chain(target: str, dtype: Dtype, lowering: Lowering) -> PublishedChain | None:
-    """Return the chain of the opcode that ran; None if no model of it is published."""
+    """Return the chain of the opcode of a kernel; None if it has several, or no model of it is published."""
     chip = next((name for name, each in published.CHIPS.items() if each.architecture == target), None)
     if chip is None or len(lowering.matrix) != 1:
         return None

@@ -36,8 +36,8 @@ def sweep(
 ) -> Report:
     """Return the sweeps of a device, "cuda:0" or "sim:h100", as a report without instructions (`accprobe.records.sweeps`).
 
-    on_record: called with the report so far. Raises AccprobeError if K is not a multiple of
-    a block, ToolMissing without Triton or torch.
+    on_record: called with the report so far. Raises AccprobeError if K is not a multiple of a block, ToolMissing without Triton
+    or torch, DeviceError without the device.
     """
     started = time.perf_counter()
     triton_version()
@@ -101,6 +101,7 @@ class Sweeper:
 
     def _found(self, compiled: Compiled, kind: OperandSet) -> dict[str, Any]:
         config, chain = compiled.configuration, self._chain(compiled)
+        # Warps do not change the predicted results, and promotion does not change the control: configurations share them.
         seen = expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
         if self._bench:
             operands = self._operands(kind, config.dtype, _own_block(config, kind))

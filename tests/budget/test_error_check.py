@@ -85,7 +85,7 @@ def test_of_a_large_result_the_cause_is_looked_for_where_it_is_wrong() -> None:
     a, b = operands("same-sign", 128, 300, 200)
     got = predict(LIKE, a, b)
     got[250:, 150:] = predict(LIKE, a[250:, :96].copy(), b[:96, 150:].copy())
-    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last fused sum dropped"):
+    with pytest.raises(AssertionError, match=r"2,500 of 60,000 elements .*; likeliest: .*the last products dropped"):
         assert_matmul_close(got, a, b, like=LIKE)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from accprobe.budget.accumulation import Accumulation, of_named
-from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, sentences, weighed
+from accprobe.budget.advice import MARGIN, Advice, advice, own_rounding, ratio, sentences, weighed
 from accprobe.budget.data import DrawnPair, draw_patterns, draw_values, quantise
 from accprobe.budget.error_report import BudgetRequest, entries, plans_of
 from accprobe.budget.errors import Errors, Exact, Tally, exact_sums, tally
@@ -139,9 +139,10 @@ def test_the_rounding_error_of_a_format_is_that_of_numbers_of_any_size() -> None
     errors = x.astype(ml_dtypes.bfloat16).astype(np.float32) / x - 1
     assert own_rounding(FORMATS["bf16"]) == pytest.approx(np.sqrt(np.square(errors).mean()), rel=0.01)
     assert [weighed(error, 1.0) for error in (0.8, 0.81, 1.24, 1.25)] == ["less", "about", "about", "more"]
+    assert [ratio(times) for times in (1.25, 99.4, 99.6, 250.4)] == ["1.2", "99", "100", "250"]
 
 
-def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
+def test_if_no_interval_is_short_enough_the_advice_is_the_shortest() -> None:
     """Chunks rounded to f16 have a larger error than the cancelled sum's rounding."""
     of = of_named("sim:v100:mma.sync.m8n8k4.f16.f16.f16.f16")
     told = recommended(replace(SMALL, out=FORMATS["f16"], data=("cancelling",)), 512, of=of)
@@ -149,7 +150,7 @@ def test_if_no_interval_is_short_enough_the_advice_is_one_fused_sum() -> None:
     unpromoted, promoted = told.kinds["cancelling"]
     assert told.rounding < promoted.error_of_sums < unpromoted.error_of_sums
     assert next(sentences([], [told])).startswith(
-        "Promote after every fused sum at K = 512: even then the error before D is rounded is not"
+        "Promote every 4 products, the shortest interval, at K = 512: even then the error before D is rounded is not"
     )
 
 

@@ -139,7 +139,7 @@ PROMOTED = ("QGMMA", "--k", "512", "--m", "8", "--n", "8", "--promote-every", "1
 
 @pytest.fixture(autouse=True)
 def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accprobe.budget.tolerance.TESTS", 20)
+    monkeypatch.setattr("accprobe.budget.tolerance.TRIALS", 20)
 
 
 tolerance = partial(invoke, "tolerance")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,20 @@ def test_report_keeps_other_sweeps(tmp_path: Path) -> None:
     markdown = invoke("show", str(path), "--all", "--format", "markdown").stdout
     assert "| e4m3 | 4 | 64 | 2×QGMMA |" in markdown
     assert "SIMULATED" in markdown
+
+
+def test_interruption_prints_the_rows_so_far(simulated: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> Iterator[SweepRecord]:
+        yield simulated.sweeps[0]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("accprobe.sweep.sweeper.Sweeper.records", stopped)
+    result = sweep(*SMALL)
+    assert (result.exit_code, result.stderr) == (
+        130,
+        "accprobe: interrupted: 1 row measured; use -o FILE to keep the results\n",
+    )
+    assert "e4m3: QGMMA 13 (e8m13)" in result.stdout
 
 
 def test_without_triton_the_line_that_installs_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

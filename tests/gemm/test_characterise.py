@@ -27,13 +27,14 @@ from product_judge import contradictions, false_findings, is_planted_order, judg
 
 from accprobe.callables.spec import Spec
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, status
+from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, plan_findings, row, status
 from accprobe.gemm.plans import alternative_plans, draft
 from accprobe.gemm.tree.decomposition import forward, reordered
 from accprobe.gemm.tree.slices import slice_readings
 from accprobe.isa.formats import FORMATS
 from accprobe.model.product import OPERAND_ROUNDINGS, Chain, Merged, Nested, Node, nested
 from accprobe.records.findings import Finding
+from accprobe.report.words import misscaled
 
 ELEMENTS = 1 << 10
 NOT_ONCE = {"int8, dropped tail": "40 missing: k = 512-551", "doubled k": "1 counted more than once: k = 255"}
@@ -177,7 +178,7 @@ def test_a_wrong_block_scale_is_named_and_not_confirmed() -> None:
     outcome = characterise(FunctionBox(spec_of(BLOCKS), function), elements=ELEMENTS)
     found, reason = status(outcome)
     assert found == "inferred"
-    assert "block 3 has the scales of block 2" in reason
+    assert list(misscaled(row(outcome, "mine.py:f"))) == ["block 3 has the scales of block 2"]
     assert reason.endswith("too far off to be suggested")
     assert "scales" not in findings(outcome)
 

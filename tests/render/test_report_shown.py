@@ -275,8 +275,8 @@ def test_what_is_wrong_comes_first() -> None:
     twice = dropped()
     twice["regions"][0]["findings"]["each_product_once"]["note"] = "1 counted more than once: k = 5"
     assert next(products.alarms(product_row(twice))).text.startswith("DOUBLED PRODUCTS: 1 counted")
-    wrong = {"scales": {"value": "block 3 has the scales of block 2", "bound": "exact"}}
-    misplaced = product_row(product_data(scale="128x128", name="torch:misplaced", findings=wrong))
+    reason = "block 3 has the scales of block 2; too far off"
+    misplaced = product_row(product_data(scale="128x128", name="torch:misplaced", status="inferred", reason=reason))
     assert [alarm.text for alarm in products.alarms(misplaced)] == ["WRONG SCALES: block 3 has the scales of block 2"]
     assert products.wrong_first([product_row(product_data()), misplaced])[0] is misplaced
     page, told = page_of(product_report(*OF_A)), in_markdown(report_blocks(product_report(*OF_A)))

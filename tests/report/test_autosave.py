@@ -73,10 +73,12 @@ def test_writers_at_once_lose_nothing(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"environment": {"driver": "2"}}, {"tool": {"version": "0.0.1"}}])
 def test_rows_found_under_other_conditions_go_to_the_file_beside(path: Path, change: dict[str, object]) -> None:
-    one, other = Autosave(path), Autosave(path)
+    told: list[str] = []
+    one, other = Autosave(path), Autosave(path, told.append)
     save_at_once(one, fake_report(FIRST))
     save_at_once(other, fake_report(SECOND, **change))
     assert (saved(path), saved(Path(f"{path}~"))) == (([SECOND["name"]], []), ([FIRST["name"]], []))
+    assert told == [f"{path} had 1 result of another device, seed, version or environment, now in {path}~"]
     save_at_once(one, fake_report(FIRST))
     assert (saved(path), saved(Path(f"{path}~"))) == (([FIRST["name"]], []), ([SECOND["name"]], []))
 

@@ -172,7 +172,7 @@ def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
     if is_simulated(found.request.accumulation):
         yield Paragraph(Phrase(SIMULATED, "bad"), boxed=True)
     yield Heading(f"use {_assert(found)}: {_detects(found, 'elements')}", 1)
-    yield Paragraph(f"or |got - f64 reference| <= {_formula(found.recommended)}: {_detects(found, 'allclose')}")
+    yield Paragraph(f"or |got - f64 reference| <= {_formula(found.allclose)}: {_detects(found, 'allclose')}")
     yield Paragraph(Phrase(tolerance_title(found), "quiet"))
     yield fact_grid(tolerance_facts(found))
     columns = (Column("mistake", least=24), *(Column(title) for title in test_titles(found).values()))
@@ -267,4 +267,4 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
 def _why_missed(row: CaughtMistake) -> str:
     """Return why a mistake is missed: it changes results by less than correct sums may lose."""
     size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "it changes no result"
-    return f"The recommended test detects '{row.mistake}' in {percent(row.by['elements'])} of the tests: {size}."
+    return f"The recommended test detects '{row.mistake}' in {percent(row.by['elements'])} of the trials: {size}."

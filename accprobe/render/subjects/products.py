@@ -31,7 +31,6 @@ from accprobe.report.words import (
     along,
     division,
     found_words,
-    is_misplaced,
     is_wrong,
     miscounted,
     misscaled,
@@ -282,7 +281,7 @@ def plan_lines(row: ProductRow, region: RegionRecord) -> Iterator[ProductLine]:
     yield "along K", Phrase("; ".join(_order_of_k(found, row.is_reduction)))
     if row.scale:
         how = found_words(found, "scales") or "how they are applied is not known"
-        yield "scales", Phrase(f"{SCALED_BY[row.scale]}: {how}", "bad" if is_misplaced(found) else "")
+        yield "scales", Phrase(f"{SCALED_BY[row.scale]}: {how}")
 
 
 def _order_of_k(found: FindingsByName, of_reduction: bool) -> Iterator[str]:
