@@ -30,7 +30,7 @@ _Ints = NDArray[np.int64]
 TOGETHER, ON_GPU, OF_AN_ADDITION = 1 << 22, 1 << 27, 1e-8
 # Largest number of successive additions for which a GPU saves time: each is a few launches.
 IN_TURN = 256
-# Fewest outputs of a thread.
+# Fewest outputs of a job, unless there are fewer in all.
 LEAST_OUTPUTS = 64
 
 
@@ -58,7 +58,10 @@ class AdditionList:
         return list(zip(first, second, strict=True))
 
     def sum_windows(self, values: _Numbers, starts: _Ints, gpu: str | None = None) -> _Numbers:
-        """Return the sums [n] of values[start : start + K] for each start [n]. gpu: "cuda:N" on which torch adds."""
+        """Return the sums [n] of values[start : start + K] for each start [n].
+
+        gpu: "cuda:N" on which torch adds, unless more than IN_TURN additions depend on one another.
+        """
         if gpu is not None and len(self._levels) <= IN_TURN:
             return self._by_levels(values, starts, ON_GPU, gpu)
         if tiles.pays(len(starts) * self.k * OF_AN_ADDITION):
@@ -117,7 +120,7 @@ def _add(node: Node, zero: int, pairs: list[tuple[int, int]]) -> int:
 
 @lru_cache(maxsize=64)
 def addition_list(model: ProductModel) -> AdditionList | None:
-    """Return the additions of a model with steps that add one product in float32 or float64; None for other models."""
+    """Return the additions of an ordered, unscaled model that adds single products, each once, in f32 or f64; or None."""
     arithmetic = model.step.root.arithmetic
     fmt = FORMATS.get(arithmetic.result.name)
     if fmt is None or fmt.name not in ("f32", "f64") or model.scales is not None or not model.is_ordered:

@@ -38,9 +38,9 @@ def given_by_some_order(
     evaluate: Evaluate = on_cpu,
     stop: bool = False,
 ) -> NDArray[np.bool_]:
-    """Return whether some order of the outermost sum's parts gives each of the elements d [..., M, N], flat.
+    """Return whether some sequential order of the outermost sum's parts gives each of the elements d [..., M, N], flat.
 
-    Zeros of either sign are equal. stop: stop after the first block of elements with an unexplained one.
+    Zeros of either sign are equal. stop: the array ends after the first block of elements with an unexplained one.
     """
     parts, fmt = _partial_sums(model, a, b, scales, evaluate)
     words, of_each = d.reshape(-1), _scales_of_elements(model, scales, d.shape)
@@ -65,7 +65,7 @@ def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
         found.append((rounded_to(SumWords(sums, fmt), tree.kept) if tree.kept else sums).reshape(-1))
     fmt, sums = tree.kept or fmt, np.stack(found)
     flushed = isinstance(tree.arithmetic, FloatArithmetic) and tree.arithmetic.subnormal_results == "flushed"
-    return without_subnormals(SumWords(sums, fmt)).patterns if flushed else sums, fmt  # as if added to zero
+    return without_subnormals(SumWords(sums, fmt)).patterns if flushed else sums, fmt  # a single part is flushed too
 
 
 def _format_of(model: ProductModel, part: Node) -> Format:

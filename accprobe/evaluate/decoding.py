@@ -65,8 +65,8 @@ def exponents_of(
 ) -> NDArray[np.int16]:
     """Return each operand's exponent in the alignment: its own or, if normalised, the exponent of its leading bit.
 
-    Zeros and flushed subnormals have NOTHING. If counted, a zero has the exponent of the smallest normal number, and a flushed
-    subnormal the exponent of its leading bit.
+    Zeros and flushed subnormals have NOTHING. If counted, flushed subnormals have the exponent of kept ones. A zero then has
+    that of the smallest normal number, but NOTHING if normalised.
     """
     values = values_of(patterns, fmt, "kept" if counted else subnormals)
     exponents = leading(values)

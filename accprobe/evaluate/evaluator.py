@@ -25,7 +25,7 @@ CACHED_PRODUCTS = 1 << 18
 def evaluate(model: DotModel, inst: Instruction, request: Request) -> Bits:
     """Return the model's results [N], bit patterns of D's format. For a sparse A the model describes the stored products.
 
-    Raises AccprobeError if the shapes, types or the number of products do not fit the instruction.
+    Raises AccprobeError if shapes, types or products do not fit the instruction, or if no evaluator supports the model.
     """
     request.check(inst)
     inst, request = inst.stored, stored_products(inst, request)

@@ -1,8 +1,8 @@
-"""Vectorised sums in float64, compiled by numba: one row of A with LANES columns of B at once.
+"""Vectorised sums, compiled by numba: one row of A with LANES columns of B at once.
 
-float64 is exact here, as in the reference (`accprobe.evaluate.reference`). LLVM turns each loop over lanes into vector
-instructions. One compilation serves every model. Import this module only where it is needed: it imports numba, which takes a
-few tenths of a second.
+Fused sums are exact in float64, as in the reference (`accprobe.evaluate.reference`). LLVM turns each loop over lanes into
+vector instructions. One compilation serves every model. Import this module only where it is needed: it imports numba, which
+takes a few tenths of a second.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def window_sums(first, second, root, k, values, starts, sums):
 def sums_in_turn(nodes, others, least_addend, a, a_exponents, b, b_exponents, running, doubtful):
     """Compute a chain of fused sums along K, of rows of A with LANES columns of B.
 
-    nodes: `steps.NODE` records of a step. others: node numbers of the terms that are not products; the last number stands for
-    C. least_addend: smaller C are read as zero.
+    nodes: `steps.NODE` records of a step. others: node numbers of the terms that are not products; len(nodes) stands for C.
+    least_addend: smaller C are read as zero.
     a: [rows, K], b: [K, LANES], with their exponents.
     running: [rows, LANES], in and out.
     doubtful: [rows, LANES], set where a sum is too large or too small, or a zero with a sign that depends on its terms.

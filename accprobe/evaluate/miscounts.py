@@ -1,9 +1,9 @@
 """Detection of the k that a result lacks, counts twice or mispairs, from the result alone.
 
-A result that multiplies a[:, k] by b[k', :] W[k, k'] times differs from A·B by the sum of (W - 1)[k, k'] · a[:, k] b[k', :].
-Least squares over all elements gives the diagonal of W. If a difference remains, or K is too long, runs of k are removed one
-after the other. Each time the run is removed after which the squared difference is least (after matching pursuit: Mallat and
-Zhang, 1993). A and B are centred first, so that a mean that all k share does not hide one of them.
+A result that multiplies a[:, k] by b[k', :] W[k, k'] times differs from A·B by the sum of (W - I)[k, k'] · a[:, k] b[k', :].
+Least squares over up to LINES rows and columns gives the diagonal of W. If a difference remains, or K is too long, runs of k
+are removed one after the other. Each time the run is removed after which the squared difference is least (after matching
+pursuit: Mallat and Zhang, 1993). A and B are centred first, so that a mean that all k share does not hide one of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from accprobe.evaluate.error_free import Floats, Integers
 from accprobe.model.tree import number_ranges
 
-# Rows and columns of the result that are used.
+# Most rows, and most columns, of the result that are used.
 LINES = 128
 
-# Weights that are solved for at once, and elements of the result per weight.
+# Most weights that are solved for at once, and fewest elements of the result per weight.
 MOST_WEIGHTS, ELEMENTS_A_WEIGHT = 2048, 4
 
 # Largest K for which every a[k] is paired with every b[k']; this takes K² numbers.
@@ -38,7 +38,7 @@ ENOUGH = 0.98
 # Largest number of runs, of miscounted and of mispaired k.
 MOST_RUNS, MOST_PAIRED_RUNS = 32, 8
 
-# Rows, and columns, from which a mean may be taken away.
+# Fewest rows, or columns, from which a mean is subtracted.
 SMALLEST_CENTRED = 8
 
 # Runs may begin and end at the nearest multiple of one of these.

@@ -1,6 +1,7 @@
 """Bit-exact evaluation of whole matrix products.
 
-Elements are computed one tile at a time. Compiled code (`tiles`) computes chains if it supports the model and saves time.
+Sums that need no steps are computed at once (`additions`), other elements one tile at a time. Compiled code (`tiles`) computes
+chains if it supports the model and saves time.
 Otherwise numpy computes them, step by step for a whole tile.
 """
 
@@ -51,7 +52,7 @@ COMPILED_TILE = 1 << 18
 # Cost model, seconds: per matrix product (compiled), per fused-sum step (numpy), and per term (compiled, numpy).
 OF_A_PRODUCT, OF_A_SUM, OF_A_TERM = 1e-4, 3e-4, (1e-9, 1.5e-8)
 
-# Maximum rows of a compiled tile.
+# Rows of a compiled tile, unless all columns fit with more rows.
 MOST_ROWS = 1 << 8
 
 # Operands of single elements that are gathered at once.
@@ -59,7 +60,7 @@ GATHERED = 1 << 22
 
 
 class SumWords(NamedTuple):
-    """Patterns [..., M, N] and their format."""
+    """Patterns of sums, in any shape, and their format."""
 
     patterns: Bits
     fmt: Format
@@ -80,7 +81,8 @@ class ScaleWords(NamedTuple):
 def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales: ScaleWords | None = None) -> Bits:
     """Return D [..., M, N] of a [..., M, K], b [..., N, K] and c [..., M, N] or None, bit patterns.
 
-    C has the format of the outermost sum, which starts from it. Unordered sums are added forward.
+    C has the format of the outermost sum, which starts from it; other orders than forward ignore C. Unordered sums are added
+    forward.
     """
     if c is None and is_wrapped(model):
         return integer_product(model, a, b)
@@ -114,9 +116,9 @@ def _sums_of_exact(model: ProductModel, a: Bits, b: Bits) -> Bits | None:
 
 
 class WindowSums:
-    """D [n] of rows a [1, K] with columns words[start : start + K] of B, for each start [n].
+    """D [n] of a row a [1, K] of equal elements with columns words[start : start + K] of B, for each start [n].
 
-    The model is one of `addition_list`. gpu: "cuda:N" on which torch adds. Raises AccprobeError if a product is not exact.
+    The model is one of `addition_list`. gpu: see `AdditionList.sum_windows`. Raises AccprobeError if a product is not exact.
     """
 
     def __init__(self, model: ProductModel, a: Bits, words: Bits, gpu: str | None = None) -> None:
@@ -269,7 +271,7 @@ def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
 
     They stay with RZ: the consumer ignores the low bits.
 
-    Infinities and NaNs stay; numbers that are too large become infinities.
+    Infinities stay, NaNs stay NaNs; numbers that are too large become infinities.
     """
     if how == "RZ" or not fmt.ignored_low_bits:
         return words

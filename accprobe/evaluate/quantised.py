@@ -26,8 +26,8 @@ class Sharing:
     """Block of an operand that shares one scale: rows and ks, 0 for all; bits: of a scale in memory.
 
     element: format of the codes if it is not the instruction's. power_of_two: scales are powers of two: "floor": amax gets the
-    exponent of the largest code (MX); "ceil": amax stays below the largest code. two_levels: scales are e4m3 numbers below one
-    scale of the tensor.
+    exponent of the largest code (MX); "ceil": amax does not exceed the largest code. two_levels: scales are e4m3 numbers times
+    one scale of the tensor.
     """
 
     rows: int

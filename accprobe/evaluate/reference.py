@@ -1,8 +1,8 @@
 """Reference evaluation of models in numpy; several models share their common steps on the same dot products.
 
 A fused sum with finite alignment bits is computed in float64, where every step is exact. A step multiplies two operands of at
-most 24 bits, multiplies by a power of two, truncates to an integer, or adds integers. Such a sum fits in 53 bits
-(`model.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of a product and an addend in f64, is
+most 24 bits, multiplies by block scales or a power of two, rounds to an integer, or adds integers. Such a sum fits in 53 bits
+(`tree.SUM_BITS`, checked when the model is made). The exact sum of two such terms, or of a product and an addend in f64, is
 two or three float64 numbers (`error_free`). Other exact sums are Python integers.
 """
 
@@ -164,7 +164,7 @@ class Chunk:
 
     @remembered
     def _exact_sum(self, ks: tuple[int, ...], others: Others, subnormals: Subnormals, wide: bool) -> ExactSum:
-        """Return the exact sum: error-free float64 arithmetic for two terms, otherwise Python integers.
+        """Return the exact sum: error-free float64 arithmetic for at most two terms, otherwise Python integers.
 
         Two terms of at most 32 bits are added with rounding to odd, in 53 bits. wide: the result is f64.
         """
@@ -224,7 +224,7 @@ def with_specials(patterns: Bits, specials: SpecialRows, arithmetic: FloatArithm
 
 
 def _with_payloads(patterns: Bits, operands: list[tuple[Bits, Format]], fmt: Format) -> Bits:
-    """Insert the first NaN operand of each row, made quiet; a wider format keeps only its upper payload bits."""
+    """Insert the first NaN operand of each row, made quiet; of a wider operand's payload only the upper bits are kept."""
     quiet = (fmt.infinity or 0) | 1 << (fmt.mantissa_bits - 1)
     for operand, of in reversed(operands):
         rows = np.flatnonzero(np.isnan(of.values(operand)))

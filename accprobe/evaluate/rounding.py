@@ -39,7 +39,7 @@ def encode(negative: Truths, magnitude: Integers, exponent: Integers, arithmetic
 def _is_tiny(
     negative: Truths, magnitude: Integers, exponent: Integers, length: Integers, arithmetic: FloatArithmetic
 ) -> Truths | None:
-    """Mark sums smaller than the smallest normal result, if tininess is not detected on the rounded result."""
+    """Mark sums smaller than the smallest normal result; None if `encode` detects that on the rounded result."""
     if arithmetic.tininess_detected == "after rounding":
         return None
     if arithmetic.tininess_detected == "after rounding to full precision":
@@ -81,7 +81,7 @@ def _signed(patterns: Integers, negative: Truths, arithmetic: FloatArithmetic) -
 
 
 def to_integer(rule: AlignmentRounding, values: Floats) -> Floats:
-    """Round the values to integers (in place)."""
+    """Return the values rounded to integers; may overwrite `values`."""
     match rule:
         case "truncate":
             return np.trunc(values, out=values)

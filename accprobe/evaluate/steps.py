@@ -139,7 +139,7 @@ def _is_known(node: FusedSum, inst: Instruction) -> bool:
 
 
 def _fits(fmt: Format) -> bool:
-    """Return whether float64 holds the products of the format."""
+    """Return whether float64 holds the numbers of the format, and products of two."""
     return fmt.is_float and fmt.bits <= 32
 
 

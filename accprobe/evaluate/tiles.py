@@ -88,8 +88,8 @@ class _Lines(NamedTuple):
 
 
 def sums(step: CompiledStep, inst: Instruction, a: Bits, b: Bits, start: Bits) -> tuple[Bits, Truths]:
-    """Chains of that step: a [..., M, K], b [..., N, K], start [..., M, N], bit patterns -> sums [..., M, N], and which of
-    them are doubtful.
+    """Return the chains of that step for a [..., M, K], b [..., N, K], start [..., M, N], bit patterns: sums [..., M, N], and
+    which of them are doubtful.
 
     K is a multiple of the step's products, in the order in which they are taken.
     """
@@ -147,7 +147,7 @@ def _patterns(values: Floats, inst: Instruction) -> Bits:
 
 
 def share(work: Callable[..., None], jobs: Sequence[tuple[int, ...]], terms: int = SHARED) -> None:
-    """Run the jobs on every core, unless all of them have few terms."""
+    """Run the jobs on every core, unless they have few terms altogether."""
     if len(jobs) < 2 or cores() < 2 or terms < SHARED:
         for job in jobs:
             work(*job)

@@ -56,8 +56,8 @@ class DraftNode:
 class Draft:
     """Everything inferred so far.
 
-    inner: format of the results of all sums but the last, if it is not D's; they keep all its bits. reach: numbers that rows
-    may use.
+    inner: format of the results of all sums but the last, if it is not D's; they keep all its bits unless their arithmetic
+    has that format. reach: numbers that rows may use.
     """
 
     inst: Instruction
@@ -125,7 +125,7 @@ class Draft:
         return FusedSum(tuple(self._build(t) for t in children), arithmetic)
 
     def _rank(self, tree: Tree) -> tuple[int, int]:
-        """Return the order of terms that `model.chain` uses: inner sums, then C, then products."""
+        """Return the order of terms that `tree.chain` uses: inner sums, then C, then products."""
         if isinstance(tree, int):
             return (1, 0) if tree == self.inst.k else (2, tree)
         return 0, min(leaves_of(tree))
@@ -147,6 +147,7 @@ def choose(
 ) -> tuple[Draft, Findings]:
     """Set features to the first of some combinations of values that explains the device's results of `operands`.
 
+    If none does, the one with the fewest mismatches is set, and the findings are undetermined.
     Several features are chosen together because one shows through another. Return the draft and the findings of the features.
     """
     d = bench.query(operands)

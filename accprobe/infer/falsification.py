@@ -70,7 +70,7 @@ class Falsification:
 
 
 def falsify(log: QueryLog, result: Characterisation, seed: int = 0) -> Falsification:
-    """Compare every alternative of the inferred model with the device, unless the device contradicts itself.
+    """Compare each alternative of the inferred model with the device, if there is a model and no result is unstable.
 
     Raises DeviceError if the device fails.
     """

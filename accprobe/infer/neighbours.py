@@ -1,9 +1,9 @@
 """Alternatives near a model: in one field, in several at once, and in steps further and further away.
 
 Agreement on random data is weak evidence: with 24 instead of 25 alignment bits only one bf16 result in ten is wrong. So every
-field of the model is changed, of all sums of a role at once and of each sum alone. The order of the sums is changed too. Some
-dot product must contradict each alternative. Fields that can stand in for one another, or show through one another, are changed
-together.
+field of the model is changed in all sums with one arithmetic; those that decide bits also in each sum alone. The order of the
+sums is changed too. Some dot product must contradict each alternative. Fields that can stand in for one another, or show
+through one another, are changed together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MOST_CHANGED = 3  # Fields of a group that are changed together, at most.
 
 
 def alternatives(model: DotModel, findings: Mapping[str, Finding], of_one_sum: bool = True) -> Iterator[Alternative]:
-    """Yield every model that differs from `model` in one field or in the order of its sums, each once.
+    """Yield the nearest models, each once: with another word or pattern, one bit more or fewer, or another order of sums.
 
     of_one_sum: also those that differ in a field of only one of several sums with the same arithmetic.
     """
@@ -101,12 +101,12 @@ def _mutations(arithmetic: Arithmetic, role: Role, is_root: bool) -> Iterator[tu
 
 
 def _values_beside(field: Field, value: Value) -> Sequence[Value]:
-    """Return the words of a field, or the numbers of bits beside that."""
+    """Return the words of a field, or the numbers of bits beside the value."""
     return (value - 1, value + 1) if field.counts_bits and isinstance(value, int) else field.words
 
 
 def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role) -> bool:
-    """Return whether sums of that arithmetic may differ in the field; `unusual_alternatives` has the other tacit fields."""
+    """Return whether sums of that arithmetic may differ in the field; `unusual_alternatives` changes tacit fields."""
     if field.tacit and field.is_compiled(getattr(arithmetic, name)):
         return False
     if field.only_where and getattr(arithmetic, field.only_where[0]) != field.only_where[1]:
@@ -121,8 +121,8 @@ def _may_differ(name: str, field: Field, arithmetic: FloatArithmetic, role: Role
 def _in_order(model: DotModel, findings: Mapping[str, Finding]) -> Iterator[Alternative]:
     """Yield models with other groupings of the products, other orders of the sums, and other places for C.
 
-    Orders that are the same function are omitted. The orders of integer sums are, if the experiment on the order could not
-    distinguish them. C is only in the first integer sum, since products alone do not overflow.
+    The orders of integer sums are omitted if the experiment on the order could not distinguish them. C is only in the first
+    integer sum, since products alone do not overflow.
     """
     places = get_args(AddendPlace)
     if isinstance(model.root.arithmetic, IntegerArithmetic):

@@ -138,9 +138,10 @@ class QueryLog(InstructionSubject):
         return d
 
     def repeat(self, rng: np.random.Generator) -> None:
-        """Repeat a share of all queries, mixed, at least as many as fill the tile; then in queries of all `SIZES`.
+        """Repeat a share of all queries, mixed, at least as many as fill the tile; then in queries of other sizes.
 
-        Queries of the tests are repeated once. Queries to a pure function are never repeated.
+        The sizes are those of SIZES that MOST_ELEMENTS allows. Queries with metadata are repeated once, queries to a pure
+        function never.
         """
         if self.pure or not self._every:
             return

@@ -156,7 +156,7 @@ ALIGNMENTS = range(40, 12, -1)  # Alignment bits of sums of products that are sc
 SEED = 20_25
 # Random dot products of each kind for the whole model, round by round; the last round is for models that needed a change.
 ROUNDS = (80, 240, 480, 240)
-THOROUGH = 2  # The round from which on all neighbours are tried, unless the device contradicts itself.
+THOROUGH = 2  # Index of the round from which on all neighbours are tried, unless the device contradicts itself.
 MOST_OTHERS = 4000  # Neighbours of a model that are tested after it was chosen, at most.
 STEPS = 12  # Changes to a model, at most.
 SCREEN = 60  # Wrong results that every neighbour is compared with first, among four times as many others.
@@ -166,12 +166,12 @@ FINALISTS = 24  # Neighbours that explain most of those, which are compared with
 NEAR: tuple[Variants, ...] = (one_field, every_floor, chain_beginnings, unusual_fields, alignments_or_results)
 
 
-# A model, its findings, and the results on which it was chosen; None if the first model explained all.
+# A model, its findings, and the results on which it was chosen; None if the first model explained all, or the last does not.
 Refined = tuple[DotModel, Findings, Results | None]
 
 
 def refine(bench: Workbench, model: DotModel, findings: Findings) -> Refined:
-    """Return a model that explains every random dot product, or the nearest one; the findings are changed likewise.
+    """Return a model that explains every random dot product, or the best one found; the findings are changed likewise.
 
     Each round draws new dot products. If the model mispredicts some, they join the pool on which a better one is
     searched. Counterexamples of earlier models are in it from the start.

@@ -121,7 +121,7 @@ class TreeBuilder:
                 break
             try:
                 inside = (*map(int, new),) if exact else self._inside(new, first)
-            except NoTree:  # of another slice, where these are added in any order
+            except NoTree:  # these belong to another slice, and are added in any order
                 break
             if not all(isinstance(x, int) for x in inside):
                 break

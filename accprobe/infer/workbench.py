@@ -155,7 +155,7 @@ def pattern_of(fmt: Format, value: Dyadic) -> int | None:
 
 @cache
 def _factors(a: Format, b: Format, subnormals: bool, value: Dyadic) -> Factors:
-    """Return numbers of A and B with a value as product, their exponents as even as possible; None if there are none.
+    """Return numbers of A and B with a value as product, their exponents as equal as possible; None if there are none.
 
     subnormals: whether factors may be subnormal.
     """

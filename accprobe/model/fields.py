@@ -98,7 +98,7 @@ FEATURES: dict[str, Feature] = {
     "product_exponent": Field(
         "product exponent",
         "the exponent with which a product takes part in the search for the largest one",
-        "Terms beside products such as 1.5 × 1.5, or of subnormals, are truncated one bit higher or lower.",
+        "Terms beside products such as 1.5 × 1.5, or of subnormals, are truncated at another bit.",
         of_alignment=True,
         evidence="products with an exponent other than the sum of their factors', beside a term near the last kept bit",
         values=Words(get_args(tree.ProductExponent)),

@@ -94,7 +94,7 @@ def _read_as(kind: type, table: Any, build: Callable[[Any], Any], write: Callabl
 
 
 def parse_order(text: str, arithmetics: Sequence[Arithmetic]) -> FusedSum:
-    """Return the tree of an order that `DotModel.order` wrote. Raises AccprobeError with the place of the error."""
+    """Return the tree of an order that `DotModel.order` wrote. Raises AccprobeError if it is not one."""
     shown = text if len(text) <= 60 else f"{text[:60]}…"
     try:
         root = _read_order(text, arithmetics)
@@ -304,7 +304,7 @@ class _Product(_Table):
 
 
 def _build_product(read: Any) -> ProductModel:
-    """Raises AccprobeError for incomplete borders and orders."""
+    """Make the model. Raises AccprobeError for chains beyond K, and for orders that do not have each part once."""
     tree = _node(read.tree, read.step.products)
     if beyond := next((chain for chain in chains_of(tree) if chain.start < 0 or chain.stop > read.k), None):
         raise AccprobeError(f"tree: a chain of the products {beyond.start} to {beyond.stop}, of {read.k}")
@@ -316,7 +316,7 @@ ProductModelField = Annotated[ProductModel, _read_as(ProductModel, _Product, _bu
 
 
 def _node(table: Any, products: int) -> Node:
-    """Return the node of a tree as it was read. products: of each fused sum of a chain."""
+    """Return the node of a tree as it was read. products: number of products of a step (see `ProductModel`)."""
     if isinstance(table, _Chain):
         start, stop = table.chain
         if stop <= start:

@@ -1,8 +1,8 @@
 """Models of whole matrix products: the sums over k that produce an element of D, and their order.
 
-A summation tree in compact form. Its leaves are chains: accumulators that take products in turn, several in each fused sum, as
-a chain of instructions does. Inner nodes add the sums of chains: chunks that are promoted into f32, partial sums of split-K, in
-any order and format. The result is scaled and rounded once.
+A summation tree in compact form. Its leaves are chains: accumulators that take products in turn, one or more in each fused sum,
+as a chain of instructions does. Inner nodes add the sums of chains: chunks that are promoted into f32, partial sums of split-K,
+in any order and format. The total is scaled, unless each block along K was, and rounded to D's format.
 
 Promotion: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2). Trees of whole products: Xie et al., FPRev (ATC'25).
 """
@@ -55,8 +55,8 @@ NO_K = -1  # Placeholder for k where a fused sum has one product fewer.
 class Chain:
     """One accumulator that takes the products from `start` to `stop`, in turn.
 
-    Which k come in turn repeats every `period` products: start + shift + i·period + p for each p of `pattern`. Places before
-    `start` or from `stop` on are left out.
+    Which k come in turn repeats every `period` products: start + shift + i·period + p for each p of `pattern`. Period 0 is the
+    length of the pattern. Places before `start` or from `stop` on are left out.
     """
 
     start: int
@@ -71,7 +71,7 @@ class Chain:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the products are taken in ascending k."""
+        """Return whether the pattern takes the products from `start` on in ascending k, without gaps."""
         return not self.shift and not self.period and self.pattern == tuple(range(len(self.pattern)))
 
     def ks(self) -> NDArray[np.intp]:
@@ -91,7 +91,7 @@ class Chain:
         return found
 
     def sums(self, products: int) -> FusedSums:
-        """Return the k of each fused sum of so many products, in order."""
+        """Return the k of each fused sum, in order. products: of each sum, those left out included."""
         ks = self.ks().reshape(-1, products).tolist()
         return tuple(found for each in ks if (found := tuple(sorted(k for k in each if k != NO_K))))
 
@@ -111,7 +111,7 @@ class Merged:
 
     @cached_property
     def nested(self) -> Nested:
-        """Return the order as nested pairs; "unordered" as forward."""
+        """Return the order as nested tuples; "unordered" as forward."""
         return nested(self.order, len(self.parts)) if isinstance(self.order, str) else self.order
 
 
@@ -236,7 +236,7 @@ class ProductModel:
 
     @cached_property
     def block_of(self) -> dict[Chain, int]:
-        """Return the block along K of each chain, for block scales."""
+        """Return the number of each chain, which is its block along K if scales are by block."""
         return {chain: block for block, chain in enumerate(self.chains())}
 
     @property
@@ -337,9 +337,9 @@ def _chunks(ks: range, size: int, pattern: tuple[int, ...]) -> tuple[Chain, ...]
 def chained(
     inst: Instruction, model: DotModel, k: int, promote_every: int | None = None, groups: Sequence[Sequence[int]] | None = None
 ) -> ProductModel:
-    """Return the chains of an instruction along K, promoted into f32 at every interval (None: never) and at the end.
+    """Return a product by chains of an instruction, promoted into f32 every `promote_every` k and at the end; None: never.
 
-    groups: the k of each instruction in turn, which repeat; without them, as k comes.
+    groups: the k of each instruction, repeated along K; None: in ascending order.
     """
     pattern = tuple(range(inst.k)) if groups is None else tuple(i for group in groups for i in group)
     if promote_every is None:
@@ -351,7 +351,7 @@ def chained(
 def restricted(model: ProductModel, used: NDArray[np.int64]) -> tuple[ProductModel, NDArray[np.int64]]:
     """Return the model with only the fused sums that have a k in `used`, and all k of these sums, in the new order.
 
-    A sum of zero products changes nothing but the sign of a zero.
+    If no sum has one, one sum stays. A sum whose products are all zero changes nothing but the sign of a zero.
     """
     ks: list[int] = []
     wanted = np.zeros(model.k + 1, bool)

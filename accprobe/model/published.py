@@ -43,7 +43,10 @@ MEASURED = "underflow_sign, min_exponent of f16 results and NaNs of f64 measured
 
 @dataclass(frozen=True)
 class Unit:
-    """A matrix unit for some operand formats: products a fused sum, alignment bits, the smallest alignment exponent."""
+    """A matrix unit for some operand formats. products: of each fused sum. min_exponent: the smallest alignment exponent.
+
+    f32_bits: result bits of f32 results. scaled_products: see `FloatArithmetic`.
+    """
 
     products: int
     alignment_bits: int
@@ -58,10 +61,10 @@ class Unit:
 class Chip(NamedTuple):
     """Published facts about one chip.
 
-    units: operand format -> unit, of instructions that one warp executes (or several, where `group_units` has the format).
+    units, group_units: operand format -> unit, of instructions that one warp, or several warps, execute.
     scaled_units: kind -> unit, of operands with block scales.
-    converts_fp8: families that convert (`Family.converts`) lower fp8 operands to two sums of the f16 unit and a separate add
-    of C. The first sum has the k with k % 4 = 0 or 1, the second has the others.
+    converts_fp8: families that convert (`Family.converts`) lower fp8 operands to a chain of two sums of the f16 unit and a
+    separate add of C. The first sum has the k with k % 4 = 0 or 1, the second has the others.
     has_steps: m8n8k4 of f16 runs on the matrix unit, as on Volta; otherwise ordinary multiply-adds compute it.
     """
 
@@ -243,7 +246,7 @@ def _multiply_adds(known: Chip, inst: Instruction) -> KnownModel:
 
 
 def _left(known: Chip, inst: Instruction) -> Left:
-    """Return the values that the results which others recorded on a B200 do not exclude."""
+    """Return the values that no result which others recorded on a B200 excludes; "any" if they recorded none."""
     if inst.kind is None or not known.scaled_units:
         return {}
     words = _WORDS_LEAVE if known is CHIPS["b200"] and inst.d.name == "f32" else {}

@@ -40,7 +40,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Patterns:
-    """Bit patterns of the result's format, of `bits` bits at most; written in hex."""
+    """Bit patterns of the result's format, of `bits` bits at most; shown in hex."""
 
     bits: int
 

@@ -35,7 +35,7 @@ AddendPlace = Literal["first", "last", "separate add"]
 # Role of a sum: "sum" adds products (and more), "add" only results of other sums and C.
 Role = Literal["sum", "add"]
 
-# A fused sum must fit in this many bits, so that it is exact in float64: alignment_bits + 2 + log2(terms) at most.
+# A fused sum must fit in this many bits, so that it is exact in float64 (see `most_alignment_bits`).
 SUM_BITS = 53
 
 
@@ -47,7 +47,7 @@ class FloatArithmetic:
         "floor" and "ceiling" act on two's complement. "nearest" rounds ties to even, "nearest away" away from zero.
     product_exponent: the sum of the operands' exponents as encoded (a subnormal has the smallest normal exponent), the same
         after normalising the operands, or the exponent of the product's leading bit.
-    zero_terms: a zero operand has the exponent of the smallest normal number.
+    zero_terms: "aligned": a zero operand has the exponent of the smallest normal number.
     zero_sign: always positive, or negative where every term is negative (IEEE 754).
     tininess_detected: of sums without subnormal results. "after rounding" is to the last place of the smallest normal number.
         "to full precision" is to the result's bits as if exponents had no limit (IEEE 754-2019, 7.5).
@@ -224,11 +224,12 @@ def are_whole(products: Sequence[int], arithmetic: Arithmetic) -> bool:
 def most_alignment_bits(arithmetic: FloatArithmetic, terms: int) -> int:
     """Return the most alignment bits of a sum of that many terms.
 
-    A product lies below 4 times the power of two of its exponent. A product of e2m1 that is scaled with others is 36 at most.
-    Times its scales it is less than 128 times the power of two of theirs.
+    A term lies below 4 times the power of two of its exponent. A product of e2m1 that is scaled with others is 36 at most.
+    Times two scales, whose significands are 1.875 at most, it is 126.5625 times the power of two of theirs.
     """
-    above = 2 if arithmetic.scaled_products is None else 6
-    return SUM_BITS - above - terms.bit_length()
+    if arithmetic.scaled_products is None:
+        return SUM_BITS - 2 - terms.bit_length()
+    return SUM_BITS - int(126.5625 * (terms - 1) + 4).bit_length()
 
 
 def _check(node: FusedSum) -> None:
@@ -262,7 +263,7 @@ def chain(
     """Return a chain of fused sums, each taking the one before as a term.
 
     groups: the k of each sum's products, first sum first. addend: C is a term of the first sum, of the last sum, or of a
-    separate two-term sum with the arithmetic `add` after all others.
+    separate two-term sum after all others, with the arithmetic `add` (None: that of the others).
     """
     node: FusedSum | None = None
     for i, group in enumerate(groups):

@@ -1,4 +1,4 @@
-"""Verification of many dot products: on the GPU itself if the device lends it and compiled code supports the model.
+"""Verification of many dot products: on the GPU itself if the device lends it and compiled code supports them.
 
 There, operands are drawn, multiplied, evaluated and compared; only mismatches leave the GPU.
 """
@@ -57,7 +57,7 @@ class MatrixProduct:
 def batches(inst: Instruction, dots: int) -> Iterator[MatrixProduct]:
     """Yield at least `dots` dot products, spread evenly over all distributions."""
     number, share = 0, -(-dots // len(kinds(inst)))
-    columns = min(SIDE, -(-isqrt(share) // NARROW) * NARROW)
+    columns = min(SIDE, -(-isqrt(max(share, 1)) // NARROW) * NARROW)
     for kind, recipe in recipes(inst).items():
         rows = -(-share // columns)
         while rows:

@@ -23,10 +23,10 @@ from accprobe.operands.request import Request
 
 FEW_BITS = 8  # Bits of a format to probe all codes of.
 
-# Bits that a sum of products of both signs needs beyond the bits of a product. Four times as many products need one more.
+# Bits of a product of either sign beyond the fraction bits of its factors. A sum of four times as many has one more.
 USUAL_SIZE = log2(7)
 
-Pairs = NDArray[np.int64]  # Codes of A and of B, [2, dot products, products of each].
+Pairs = NDArray[np.int64]  # Codes of A and of B, [2, dot products, products of each] or [2, pairs].
 
 
 def every_pair(inst: Instruction, model: DotModel) -> Request | None:
@@ -44,7 +44,7 @@ def every_pair(inst: Instruction, model: DotModel) -> Request | None:
 
 
 def every_scale(inst: Instruction) -> Request | None:
-    """Return all pairs of codes of two scales of a few bits, or all codes of each, in every block; None without scales.
+    """Return all pairs of codes of scales, or all codes of scales without fraction bits in each block; None without scales.
 
     Each scales one product, 1 × 1. Pairs of about one size share a dot product, each in a separate block.
     """

@@ -1,4 +1,4 @@
-"""Operands that covered recorded and published models, stored with the reports: coverage replays them before it searches.
+"""Operands that covered recorded and published models, stored with the reports: coverage replays them before any search.
 
 One archive holds them by formats and number of products. `scripts/corpora` writes it.
 """

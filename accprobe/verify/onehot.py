@@ -63,7 +63,8 @@ def misplaced(subject: InstructionSubject) -> str:
 
 @lru_cache(maxsize=16)
 def one_hot(inst: Instruction) -> OneHot:
-    """Probe every stored element of A with every code in every row of the tile, from placement 0 on; C in every tile element.
+    """Return the test of each stored element of A with each code in each row of the tile, from placement 0 on, and of C in each
+    tile element.
 
     The test also shows exchanged rows of a tile, at a distance of half of the stored elements, of all, or in two blocks. The
     hot element differs there.

@@ -1,4 +1,4 @@
-"""The smallest counterexample: the fewest products of a dot product on which a model still mispredicts it."""
+"""A small counterexample: few products of a dot product on which a model still mispredicts it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ Choice = tuple[tuple[int, ...], bool]  # The products that are kept, and whether
 
 
 def shrink(query: ResultsOf, expect: ResultsOf, inst: Instruction, found: Counterexample) -> Counterexample | None:
-    """Return the same mismatch with the fewest products that are not 0 × 0, and C zero if possible.
+    """Return a mismatch of the same dot product with the fewest products that are not 0 × 0, and C zero if possible.
 
-    A sparse A keeps its metadata, and B its left-out elements. None if the mismatch does not occur again.
+    Fewer may be enough where there are more than MOST_TRIED choices of them. A sparse A keeps its metadata, and B its left-out
+    elements. None if the mismatch does not occur again.
     """
     request = found.exchange.request(inst)
     products = stored_products(inst, request)

@@ -34,6 +34,7 @@ from accprobe.model.tree import (
     Product,
     Rounding,
     chain,
+    most_alignment_bits,
 )
 from accprobe.operands.directed import Target, directed
 from accprobe.operands.kinds import draw, kinds
@@ -186,6 +187,13 @@ def test_groups_that_cannot_be_scaled_at_once_are_refused(inst: Instruction, siz
     model = fused(inst, replace(SIXTEEN_AT_ONCE, scaled_products=size))
     with pytest.raises(AccprobeError, match=reason):
         evaluate(model, inst, Request.zeros(inst, 1))
+
+
+@pytest.mark.parametrize("products", [2, 32, 64, 96])
+def test_sums_of_the_largest_scaled_products_and_c_are_exact_in_float64(products: int) -> None:
+    """K = 96 of sm_103a is no power of two."""
+    largest = 36 * 1.875**2 * products + 4
+    assert largest * 2.0 ** most_alignment_bits(SIXTEEN_AT_ONCE, products + 1) <= 2.0**53
 
 
 @pytest.mark.parametrize("groups", [[range(3), range(3, 64)], [range(0, 64, 2), range(1, 64, 2)], [range(8, 24)]])

@@ -24,9 +24,10 @@ from accprobe.evaluate.cuda.launch import Evaluator
 from accprobe.evaluate.cuda.source import source
 from accprobe.evaluate.cuda.whole import HOW, WholeOnGpu, on_gpu, source_of
 from accprobe.evaluate.product import ScaleWords, product
-from accprobe.isa.formats import Bits
+from accprobe.isa.formats import FORMATS, Bits
 from accprobe.isa.instructions import parse
 from accprobe.model.product import NO_K, ProductModel, Scales, Scaling, addition, in_chunks
+from accprobe.model.tree import Rounding
 from accprobe.operands.distributions import DISTRIBUTIONS
 from accprobe.operands.kinds import draw
 from accprobe.report.names import named_models
@@ -126,6 +127,13 @@ def test_products_are_those_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
     expected = product(model_of(plan), *(call := random_call(plan, "normal", 1))[:2], scales=call[2])
     monkeypatch.setattr("accprobe.evaluate.cuda.whole.product", None)
     np.testing.assert_array_equal(HOST(model_of(plan), *call), expected)
+
+
+@pytest.mark.parametrize("rounding", get_args(Rounding))
+def test_d_is_rounded_to_bf16_as_on_the_cpu(rounding: Rounding) -> None:
+    plan = replace(NAMED["chain of 16"], m=12, n=9)
+    model = replace(model_of(plan), result=FORMATS["bf16"], result_rounding=rounding)
+    hold(HOST, model, *random_call(plan, "normal", 1))
 
 
 def test_operands_may_lie_in_memory_any_way() -> None:

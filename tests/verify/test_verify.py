@@ -27,7 +27,7 @@ from accprobe.operands.request import Request, joined
 from accprobe.records.verification import Verification
 from accprobe.report.names import named_models
 from accprobe.verify import random as module
-from accprobe.verify.bulk import LaidOut, MatrixProduct, recipes, verify
+from accprobe.verify.bulk import LaidOut, MatrixProduct, batches, recipes, verify
 from accprobe.verify.coverage import cover
 from accprobe.verify.shrink import shrink
 
@@ -152,6 +152,10 @@ def test_a_wrong_model_is_shown_a_sparse_question_that_shrinks() -> None:
     stored = kept(INST, request.metadata)[0].tolist()
     left = [k for k in range(INST.k) if k not in stored]
     assert small.b[0, left].tolist() == request.b[0, left].tolist()
+
+
+def test_no_dot_products_need_no_matrix_product() -> None:
+    assert not list(batches(FP8, 0))
 
 
 def test_matrix_products_are_laid_out_alike_in_every_row() -> None:

@@ -1,7 +1,7 @@
 """Kernels of matrix products on one GPU: the hardware instruction, the evaluator, and random operands.
 
 Arrays are cupy's, row after row: A [rows, K], B [columns, K], C and D [rows, columns], bit patterns. Everything goes to the
-current stream of the current GPU, and nothing waits.
+current stream of the current GPU; only making an `Evaluator` waits for it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def evaluator_name(inst: Instruction) -> str:
 class Evaluator:
     """A model's evaluator for a compile target. chained: for long chains.
 
-    matrix_units: find largest exponents by matrix units; not when these are under test.
+    matrix_units: find largest exponents by matrix units. Do not set it when these are under test.
     """
 
     def __init__(

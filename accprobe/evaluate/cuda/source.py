@@ -1,4 +1,4 @@
-"""CUDA C++ that evaluates one `DotModel`: the model as types, above the device code of `accprobe.probes`."""
+"""CUDA C++ that evaluates one `DotModel`: the model as types, above the device code in probes/."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_PRODUCTS = 64
 class Plan:
     """Plan of the evaluation of a model.
 
-    tiled: rows and columns share decoded operands; otherwise each dot product is evaluated separately, by the rules. single:
-    sums are float32 rather than float64; addends of unusual size are then evaluated separately. base: matrix units find the
+    tiled: rows and columns share decoded operands; otherwise each dot product is evaluated separately. single: sums are
+    float32 rather than float64; addends of unusual size are then evaluated separately. base: matrix units find the
     largest exponents of products as sums of powers of 2^base; 0: by comparison. links: sums of a chain in each block whose
     operands are prepared once, in memory; 0: block by block.
     """
@@ -104,7 +104,7 @@ def plan(model: DotModel, inst: Instruction, chained: bool = False, matrix_units
 
 
 def _links(model: DotModel, inst: Instruction) -> list[FusedSum]:
-    """Return the sums of a chain that differ only in their products, in order; [] if the model is not such a chain.
+    """Return the sums of a chain that differ only in their products, in order; [] if it is not such a chain or does not fit.
 
     C is a term of the first sum, or is added to the last one as float32.
     """
@@ -131,7 +131,7 @@ def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
 
 
 def _base(inst: Instruction, rules: dict[str, str], products: int) -> int:
-    """Return 8 (2^8 exceeds 64 lower powers), or 4 for at most 8 products; 0 if the exponent range is too wide."""
+    """Return 8, with which 16 powers are added at once, or 4, with which 8 are; 0 if neither fits exponents and rules."""
     if rules["product_exponent"] == "normalised product" or rules["zero_terms"] == "aligned" or products % 16:
         return 0
     return next((base for base in (8, 4) if _shift(inst, rules, base) is not None), 0)
@@ -224,7 +224,7 @@ def _constants(**values: tuple[str, object]) -> str:
 
 
 def _words() -> str:
-    """Return an enum class for each field with words."""
+    """Return an enum class for each field with words that is not tacit."""
     types: dict[str, dict[str, int]] = {}
     for kind in (FloatArithmetic, IntegerArithmetic, DotModel):
         for name, field in fields_of(kind).items():

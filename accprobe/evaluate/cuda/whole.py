@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,16 @@ from accprobe.model.product import (
     multiply_add,
     of_chains,
 )
+from accprobe.model.tree import Rounding
 
 # Tile side of multiply_adds.cu; threads of a block there and in scaled_sums.cu.
 TILE, THREADS = 64, 256
 
 # Constants of scaled_sums.cu.
 HOW: dict[Scaling, int] = {"product of scales": 0, "a then b": 1, "b then a": 2}
+
+# Roundings of float32 sums to each format, as `_rounded` computes them.
+_ROUNDINGS: dict[str, tuple[Rounding, ...]] = {"f32": get_args(Rounding), "bf16": ("RNE", "RZ"), "f16": ("RNE",)}
 
 
 def on_gpu(device: str) -> WholeOnGpu | None:
@@ -67,7 +71,7 @@ class WholeOnGpu:
 
     def __call__(self, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None) -> Bits:
         """Return the results of `product` for a [M, K], b [N, K], or for several products [..., M, K] one by one."""
-        if addition_list(model) is not None and (a == a[..., :1, :]).all():  # a sum: additions cost less than copying operands
+        if addition_list(model) is not None and (a == a[..., :1, :]).all():  # a reduction: copying costs more than adding
             return product(model, a, b, scales=scales)
         if a.ndim > 2:
             return np.stack([self(model, x, y, scales) for x, y in zip(a, b, strict=True)])
@@ -110,19 +114,20 @@ def source_of(name: str, **defined: int) -> str:
 
 
 def _is_taken(model: ProductModel) -> bool:
-    """Return whether every sum is of float32, or kept in a format that it is rounded to; f16 is rounded to nearest alone."""
-    if model.result.name not in ("f32", "bf16", "f16") or (model.result.name == "f16" and model.result_rounding != "RNE"):
+    """Return whether chains are in float32, other sums in a format of _ROUNDINGS, and `_rounded` can round to D."""
+    if model.result_rounding not in _ROUNDINGS.get(model.result.name, ()):
         return False
     return model.step.root.arithmetic.result.name == "f32" and model.a.is_float and all(map(_is_plain, merged_in(model.tree)))
 
 
 def _is_plain(merged: Merged) -> bool:
     fmt = merged.arithmetic.result
-    return fmt.name in ("f32", "bf16", "f16") and merged.arithmetic == addition(fmt) and merged.order != "unordered"
+    formats = {fmt.name, fmt.name if merged.kept is None else merged.kept.name}
+    return formats <= _ROUNDINGS.keys() and merged.arithmetic == addition(fmt) and merged.order != "unordered"
 
 
 class _Work:
-    """One product. Sums are float32 arrays [M, N], also of a narrower format."""
+    """One product. Sums are float32 arrays [M, N], also if they are rounded to a narrower format."""
 
     def __init__(
         self, cupy: Any, gpu: WholeOnGpu, model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None
@@ -152,7 +157,7 @@ class _Work:
         return folded(node.nested, parts, lambda x, y: _rounded(self._cupy, x + y, fmt, "RNE"))
 
     def _scaled_inside(self, chains: Sequence[Chain], scales: ScaleWords) -> Any:
-        """Return the chains, one per block along K, each scaled before the addition or unscaled."""
+        """Return the sum of the chains, one per block along K, each scaled before it is added."""
         assert self._model.scales is not None
         m, n = self._shape
         kernel, total = self._gpu.scaled_sums(self._model.scales), self._cupy.zeros((m, n), np.float32)
@@ -164,7 +169,7 @@ class _Work:
         return total
 
     def _promoted(self, node: Merged) -> int | None:
-        """Return the promotion interval in fused sums if the evaluator can promote: all parts are chunks of one size."""
+        """Return the promotion interval in fused sums for chunks of one size, the last maybe smaller; else None."""
         chains = [part for part in node.parts if isinstance(part, Chain)]
         if self._singles or len(chains) < len(node.parts) or node.kept is not None or node.order != "forward":
             return None
@@ -188,7 +193,7 @@ class _Work:
 
 
 def _rounded(cupy: Any, sums: Any, fmt: Format, how: str) -> Any:
-    """Return float32 numbers of a narrower format, as float32."""
+    """Return float32 numbers rounded to a format of _ROUNDINGS, as float32."""
     if fmt.name == "f32":
         return sums
     if fmt.name == "f16" and how == "RNE":

@@ -34,12 +34,12 @@ def integers(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
 
 
 def _ends(fmt: Format) -> tuple[int, int]:
-    """Return the patterns of the largest integer and of the smallest, or 0."""
+    """Return the patterns of the largest and of the smallest integer, which is 0 if they are unsigned."""
     return fmt.largest, fmt.largest + 1 if fmt.kind == "signed" else 0
 
 
 def _edges(bench: Workbench) -> Request:
-    """Return rows with C at both ends of its range, and one more or one less from the products."""
+    """Return rows with C at both ends of its range or 0, and one more or one less from the products."""
     signs = (1, -1) if _has_negative(bench) else (1,)
     operands = Request.zeros(bench.inst, 6 * len(signs))
     largest = bench.inst.c.largest
@@ -88,7 +88,7 @@ def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
 
 
 def _width(bench: Workbench, draft: Draft) -> Finding:
-    """Check that sums from the smallest to the largest integer of the result are exact, so that all its bits are kept."""
+    """Check sums of extreme products and a C of each length: the model explains them if results keep all bits."""
     inst = bench.inst
     ends_a, ends_b = _ends(inst.a), _ends(inst.b)
     operands = Request.zeros(inst, 4 * inst.d.bits)

@@ -37,7 +37,7 @@ from accprobe.records.findings import Finding, Findings
 
 EVIDENCE = 6
 RATIO = 120  # log2(M / unit) at most: more than the products of any format need.
-FAR_BELOW = 48  # log2(M / unit) at least if only C is probed: more than any sum is known to keep of a term beside a larger one.
+FAR_BELOW = 48  # log2(M / unit) exceeds this if only C is probed: no sum is known to keep a term so far below a larger one.
 # Values of the map from a pair of leaves to the one that meets the pivot first, if it is neither.
 PAIR_FIRST, ALL_AT_ONCE = -1, -2
 SEED = 20_25
@@ -163,7 +163,7 @@ def _nested(leaf: int | PartialTree, addend: int) -> Tree:
 def wider_inner_sums(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     """Keep inner sums in f32, each exact and rounded to nearest, if D is f16 and that explains the device.
 
-    The roundings of the sums are found at once. If f32 does not explain everything, there are no findings.
+    The rounding of sums without products is found at the same time. If f32 does not explain everything, there are no findings.
     """
     inst = bench.inst
     rows = [row for row in _above_largest(bench, draft.tree) if bench.fits(row)] if inst.d.name == "f16" else []

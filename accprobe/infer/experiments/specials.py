@@ -66,7 +66,7 @@ def _invalid(bench: Workbench) -> Request:
 
 
 def _competing_nans(bench: Workbench) -> Request:
-    """Return rows with NaNs of different payloads on two or three of a product's factors and C."""
+    """Return rows with NaNs of different payloads on one, two or three of a product's factors and C."""
     inst = bench.inst
     operands = bench.request([{}] * (7 * inst.k))
     rows = np.arange(7 * inst.k)
@@ -114,7 +114,7 @@ def _overflowing(bench: Workbench, role: Role) -> Iterator[LeafValues]:
 
 
 def tininess(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
-    """Find whether sums that may not be subnormal are too small before or after they are rounded, unless it is as usual."""
+    """Find whether too small sums are detected before rounding, or after it to full precision, if results are not subnormal."""
     findings: Findings = {}
     for role in draft.roles():
         operands = _about_smallest(bench, draft, role)

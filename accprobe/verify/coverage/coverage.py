@@ -86,9 +86,9 @@ def cover(
     advance: Advance = silent,
     before: Verification | None = None,
 ) -> Verification:
-    """Verify on random dot products, then on every pair of codes, and on operands for every event that none of these reached.
+    """Verify on random dot products, on every pair of codes, and on operands for the events that remain.
 
-    before: what was compared already, which counts too.
+    Of each batch only the first SEEN dot products count for the events. before: what was compared already, which counts too.
     """
     inst = subject.inst
     coverage = Coverage(inst, model, seed)

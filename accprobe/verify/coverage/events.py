@@ -50,7 +50,8 @@ class TermRange:
     """Finite terms of one role that are not zero.
 
     count: how many the sum has. exponents: the lowest and highest in the alignment. unit: exponent of the last bit of any.
-    largest: the largest magnitude. significand: the largest in [1, 2), as a single product or C reaches it.
+    largest: the largest magnitude. significand: the largest in [1, 2), as a single product or C reaches it; 2 for
+    products that are scaled at once.
     """
 
     count: int

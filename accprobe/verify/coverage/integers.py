@@ -92,7 +92,7 @@ def integer_codes(inst: Instruction, model: DotModel, node: FusedSum, request: R
 
 
 def integer_operands(inst: Instruction, model: DotModel, rng: np.random.Generator) -> Request:
-    """Return dot products that reach all events of an integer model that can be reached."""
+    """Return dot products made for each event of an integer model."""
     values = _addends(inst.c)
     addends = Request.zeros(inst, len(values))
     addends.c[:] = np.array(values, np.int64).astype(inst.c.dtype)

@@ -26,9 +26,9 @@ Mask = NDArray[np.bool_]
 
 SHIFTS = np.array([-12, -6, -3, -2, -1, 1, 2, 3, 6, 12])  # Powers of two that an operand moves by, half of the time.
 
-MOST_CHANGES = 3  # Changes of one dot product.
+MOST_CHANGES = 3  # Changes of one dot product, at most: one in each step.
 
-AT_ONCE = 6  # Kinds of changes made to the dot products of one batch.
+AT_ONCE = 6  # Entries of `_changes` that one step draws.
 
 
 class Mutations:
@@ -121,7 +121,7 @@ class Mutations:
             some.c[:] = 0
 
     def _put_classes(self, some: Request) -> None:
-        """Put one of zero, a subnormal, the largest number, infinity and NaN on A, B and C, or on some of these."""
+        """Put a number of one of OPERAND_CLASSES on A, B and C, or on some of these."""
         kind, there, rng = self._rng.choice(OPERAND_CLASSES), self._some_terms(len(some)), self._rng
         for fmt, column in ((self._inst.a, some.a), (self._inst.b, some.b), (self._inst.c, some.c)):
             codes = codes_of(fmt)[kind]
@@ -131,7 +131,7 @@ class Mutations:
                 column[:] = np.where(there, made, column) if column.ndim == 2 else made
 
     def _derive_addend(self, some: Request) -> None:
-        """Make C as large as a product, or minus the result, or nearly so."""
+        """Make C about as large as a product or as the result without C, of either sign."""
         inst, rows = self._inst, np.arange(len(some))
         if self._rng.integers(0, 2):
             some.c[:] &= inst.c.dtype.type(inst.c.sign_bit)
