@@ -1,6 +1,6 @@
 """Built-in callables: calls, formats, scales, options and required packages.
 
-Attention is a product P·V, and P is a softmax of Q and the keys. If Q is zero, all scores are 0 and the softmax gives each key
+Attention is a product P·V, and P is the softmax of Q·Kᵀ. If Q is zero, all scores are 0 and the softmax gives each key
 the weight 1/keys. D = A·B then has an A of 1/keys, B is V, and K is the number of keys. A kernel may keep weights of 1 and
 divide by their sum at the end, or at the end of each split. If the number of keys is a power of two, that division is exact and
 gives the same bits.
@@ -69,9 +69,8 @@ def cublaslt(spec: Spec, options: Options, library: ArrayLibrary) -> Multiply:
             matmul = Matmul(a, b, options=arguments, **scaled)
             found = len(matmul.plan(preferences={"limit": max(0, algorithm) + 1}))
             if not 0 <= algorithm < found:
-                raise AccprobeError(
-                    f"cuBLASLt has no algorithm {algorithm} for {spec.shape}: give --option algorithm=0 or more"
-                )
+                last = " or more" if algorithm < 0 else f" to {found - 1}" if found > 1 else ""
+                raise AccprobeError(f"cuBLASLt has no algorithm {algorithm} for {spec.shape}: give --option algorithm=0{last}")
             planned.append(matmul)
         return planned[0].execute(algorithm=planned[0].algorithms[algorithm])
 

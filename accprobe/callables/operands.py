@@ -83,7 +83,7 @@ class Layout:
         return sum(map(lowest, both)), sum(fmt.max_exponent for fmt in both)
 
     def patterns(self, signs: Ints, exponents: Ints, significands: Ints, rng: np.random.Generator) -> tuple[Bits, Bits]:
-        """Return factors for products of these signs (0: zero) and exponents, which lie within the limits of the formats.
+        """Return factors for products of these signs (0: zero) and exponents, as far as the formats have these exponents.
 
         signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, with X as first term and -X, if any, as last.
         significands: of the factor of A in eighths, or ANY_SIGNIFICAND; 12 gives that of B 1.5, too. A significand for which

@@ -49,11 +49,7 @@ def parse_value(text: str) -> OptionValue:
 
 
 def with_defaults(options: Options, defaults: Options, owner: str) -> dict[str, OptionValue]:
-    """Return the options with defaults added.
-
-    Raises UnknownName, or AccprobeError for a value of another type than the default. An integer may replace a float, and any
-    value None; torch's flags are True or False.
-    """
+    """Return the options with defaults added. Raises UnknownName, or AccprobeError for an unsuitable type."""
     for name, value in options.items():
         if name not in defaults:
             raise UnknownName(f"{owner} has no option '{name}'; {nearest(name, defaults) if defaults else 'it has none'}")

@@ -42,8 +42,7 @@ def open_reduction(
 ) -> Opened:
     """Open a reduction of x [rows, K], or [K, rows] for the first dimension, as a black box of products with a fixed A.
 
-    request: its shape is (1, rows, K); for collectives see `open_collective`. Raises AccprobeError if the callable is no sum or
-    mean of one dimension, or is not available.
+    request: its shape is (1, rows, K); for collectives see `open_collective`. Raises AccprobeError, also for no sum or mean.
     """
     if name in COLLECTIVES:
         from accprobe.callables.collectives import open_collective
@@ -189,8 +188,7 @@ def _product(own: UserFunction, reduced: str, options: Options, library: ArrayLi
     return under_flags(reduce, flags) if library.name == "torch" else reduce
 
 
-# Maximum number of elements that are not 0 where a callable is tested for being a sum: partial sums of so few small numbers
-# are exact in f16 and bf16.
+# Maximum number of elements that are not 0 in the test for a sum: f16 and bf16 hold sums of so few small numbers exactly.
 TESTED = 16
 
 

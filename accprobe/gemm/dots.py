@@ -76,10 +76,7 @@ def joined_dots(parts: Sequence[SparseDots]) -> SparseDots:
 
 
 def probe(subject: RecordedCallable, dots: SparseDots, rows: Ints, columns: Ints) -> SparseDots:
-    """Return dot products with their results, each with its own operands, spread over these rows and columns of D.
-
-    Dot products beyond MOST_CALLS calls are dropped.
-    """
+    """Return the dot products that fit in MOST_CALLS calls, with results. Each has its own operands and element of D."""
     spec, layout = subject.spec, layout_of(subject.spec)
     side = len(layout.independent_pairs(rows, columns)[0])
     dots = dots[: side * MOST_CALLS]
@@ -237,10 +234,7 @@ def underflow_probes(spec: Spec, chains: Chains, n: int, seed: int) -> SparseDot
 
 
 def _ks(chains: Sequence[Sequence[Sequence[int]]], n: int, rng: np.random.Generator) -> Ints:
-    """Choose the k of the terms, [n, TERMS], in up to three sums, in different sums or in different chains.
-
-    X is first, -X last.
-    """
+    """Choose the k of the terms, X first and -X last, [n, TERMS], in up to three sums, in different sums or chains."""
     places = [place for chain in chains for place in chain]
     widest = max(map(len, places))
     table = np.array([[place[i % len(place)] for i in range(widest)] for place in places], np.int64)
@@ -294,10 +288,7 @@ def _terms(spec: Spec, n: int, rng: np.random.Generator) -> tuple[Ints, Ints, In
 
 
 def overflow_probes(spec: Spec, ks: Ints) -> SparseDots | None:
-    """Return dot products of one or two terms that are too large for D, of either sign.
-
-    None if no factors reach so far, D has no infinity, the product has scales, or there are fewer than two k.
-    """
+    """Return dot products of one or two terms that are too large for D, of either sign; None if spec or ks allow none."""
     layout, largest = layout_of(spec), spec.out.max_exponent
     highest = layout.exponents()[1]
     if not spec.out.is_float or spec.out.infinity is None or highest < largest or len(ks) < 2 or spec.scale is not None:

@@ -1,6 +1,6 @@
 """Explain recorded results of recorded operands, without the callable.
 
-Known plans are tried on a few elements. Half are random; half have exact sums near ties or numbers of D's format, where
+Known plans are tried on a few elements. Half are random; half have sums near ties or numbers of D's format, where
 differences far below D's last bit show. Plans that explain them are compared with more elements, of a large result with a
 sample. Missing, repeated and mispaired k show in the difference from the exact product (`accprobe.evaluate.miscounts`); a plan
 must confirm them bit for bit. If the best plan fails only in some rows and columns, these are explained separately.

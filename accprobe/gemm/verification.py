@@ -144,9 +144,7 @@ def verify_plans(
     progress: Callable[[int], None],
     own: DrawOwn | None = None,
 ) -> None:
-    """Compare at least `elements` results in all, of fresh operands of every distribution.
-
-    Stop early at a mismatch of a plan whose partial sums are added in any order.
+    """Compare `elements` fresh results or more, of every distribution; fewer if one contradicts a plan in no fixed order.
 
     parts: regions and their models. verification: the record to fill. progress: called with the elements compared so far. own:
     draws the user's operands, a further distribution.

@@ -1,7 +1,4 @@
-"""Repeat identical calls, divide D into regions of the same bits for equal rows and equal columns, and compare several M.
-
-Regions are found with operands in which all rows of A, and all columns of B, are equal.
-"""
+"""Repeat identical calls, compare rows for several M, and find regions of D with the same bits for equal rows and columns."""
 
 from __future__ import annotations
 

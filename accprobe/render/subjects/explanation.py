@@ -90,14 +90,14 @@ def _unknown(found: Explanation) -> Iterator[str]:
         yield f"no known plan gives any of {found.compared} compared results"
     differing = percent(known.differing_from_exact / known.compared, 3)
     yield (
-        f"compared with exact sums, rounded once, {differing} of the results differ:"
+        f"compared with sums in f64, rounded once, {differing} of the results differ:"
         f" median {known.median_ulp:,} ulp, maximum {known.largest_ulp:,} ulp"
     )
     if known.miscounts:
         yield f"likeliest cause: {'; '.join(known.miscounts)}"
         yield f"(it explains {percent(known.miscounts_explain, 3)} of the squared difference; no plan confirms it bit for bit)"
     else:
-        yield "the difference from exact sums shows no missing, repeated or mispaired k"
+        yield "the difference from sums in f64 shows no missing, repeated or mispaired k"
     yield "if you have the program, `accprobe gemm` probes it"
 
 
