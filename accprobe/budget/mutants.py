@@ -144,6 +144,7 @@ def narrower_accumulator(operation: Operation) -> Bits | None:
             return arithmetic
         bits, aligned = arithmetic.result_bits, arithmetic.alignment_bits
         most = narrowed(bits)
+        # The alignment loses at most 12 bits: 25 become 13, as many as a result of 23 bits keeps.
         return replace(
             arithmetic, result_bits=most, alignment_bits=aligned if aligned is None else min(aligned, max(most, aligned - 12))
         )

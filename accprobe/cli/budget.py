@@ -237,7 +237,7 @@ def tolerance_command(
         raise click.UsageError("the K of the product is missing: give --k N")
     rows, columns = m or 1, n or 1
     if rows * columns > MOST_OUTPUTS or max(rows, columns) * found_k > 8 * MOST_OUTPUTS:
-        raise AccprobeError(f"{rows} x {columns} x {found_k} is too large: give a smaller --m and --n")
+        raise AccprobeError(f"{rows} x {columns} x {found_k} is too large: give a smaller --m, --n or --k")
     rounded = formats.get(out) if out else measured.result if measured else accumulation.result
     if rounded.kind != "float" or rounded.infinity is None:
         raise AccprobeError(f"--out {out} is not supported; give a float format with infinities, such as f32, bf16 or f16")

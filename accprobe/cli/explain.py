@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from accprobe.gemm.known_plans import Explanation
     from accprobe.isa.formats import Bits, Format
 
-EVERYTHING = 1 << 62
+EVERYTHING = 1 << 62  # More elements than any result has.
 # Rows and columns of D that are compared with the products of transposed operands, and how much nearer D must be to one.
 COMPARED_LINES, CLEARLY = 32, 16
 

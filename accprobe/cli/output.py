@@ -32,7 +32,7 @@ TIMED_OUT = DIFFERS
 """The exit status after --time-limit: not everything is confirmed."""
 
 LARGEST_COUNT = 10**15
-"""Dot products that a GPU compares in half a day."""
+"""The largest count that an option takes; float64 holds all counts up to it."""
 
 STDOUT = Path("-")
 

@@ -61,7 +61,7 @@ class Alternatives(StrictRecord):
 
 
 class Part(StrictRecord):
-    """Results that are computed alike: all of an instruction, or a region of a product. where: "" if there is one part."""
+    """Results that are computed alike: all of an instruction, or a region of a product. where: rows and columns of a region."""
 
     where: str = ""
     findings: dict[str, SerializedFinding] = {}

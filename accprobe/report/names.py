@@ -47,8 +47,8 @@ _SEPARATOR = re.compile(r"(?<!:):(?!:)")
 def nearest_n(wanted: Instruction, among: Iterable[Instruction], source: str) -> tuple[Instruction, str] | None:
     """Return the instruction that differs from one in n only, the nearest of several, and a remark; None where there is none.
 
-    Only two n of each wgmma are in the recorded reports. No part of the arithmetic is known to depend on n, but nobody has
-    measured that, so every use of another n is announced. source: the user's name of the report.
+    The recorded reports have two n of each wgmma, with equal models. No other n was measured, so every use of one is announced.
+    source: the user's name of the report.
     """
     alike = list(alike_but_n(wanted, among))
     if not alike:

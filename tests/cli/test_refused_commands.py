@@ -63,6 +63,7 @@ REFUSED = [
     ("tolerance QGMMA", "K of the product is missing"),
     ("tolerance QGMMA --k 100 --promote-every 100", "products are added in groups of 32; the nearest are 96 and"),
     ("tolerance QGMMA --k 128 --split-k 9", "in 9 slices"),
+    ("tolerance QGMMA --k 4e7", "is too large: give a smaller --m, --n or --k"),
     ("tolerance QGMMA --k 128 --data normal,same-sign", "'normal,same-sign' is several kinds of data: give one"),
     ("tolerance QGMMA --k 128 --out e4m3", "give a float format with infinities"),
     ("tolerance QGMMA --k 1e9", "is too large"),
