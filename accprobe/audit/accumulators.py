@@ -69,7 +69,7 @@ def accumulator(opcode: str, architecture: str) -> Accumulator | None:
 
 @cache
 def _measured(architecture: str) -> dict[Kind, Accumulator]:
-    """Return accumulators from recorded reports of GPUs of this architecture. Rows count if the expected unit ran."""
+    """Return accumulators from recorded reports of GPUs of this architecture. Confirmed rows count if the expected unit ran."""
     reports = recorded_of(architectures.get(architecture).target)
     rows: dict[Kind, list[tuple[str, Row]]] = {}
     for name, report in reports.items():

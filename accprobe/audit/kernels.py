@@ -98,10 +98,11 @@ def libraries(
     reading: Reading | None = None,
     on_piece: Callable[[Reading], None] = lambda _: None,
 ) -> Iterator[list[Kernel]]:
-    """Yield every kernel with a matrix opcode in each file with device code, in order, as soon as it is read.
+    """Yield the kernels with matrix opcodes of each file with device code, in order, as soon as the file is read.
 
-    targets: architectures to read; none: all. `reading` counts the rest. Memory does not grow with the files: a piece (a cubin)
-    is unpacked, disassembled and dropped. Raises AccprobeError if a named file has no device code, or none of it can be read.
+    targets: architectures to read; none: all. reading: the progress to update. Memory does not grow with the files: a piece (a
+    cubin) is unpacked, disassembled and dropped. Raises AccprobeError if a named file has no device code, none of the code can
+    be read, none is for the targets, or a worker process ends.
     """
     reading = reading if reading is not None else Reading()
     with tempfile.TemporaryDirectory(prefix="accprobe") as unpacked:
@@ -140,7 +141,7 @@ def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
 
 
 _Read = tuple[list[Kernel], Counter[str], str]
-"""Kernels, number of functions by architecture, and errors."""
+"""Kernels, number of functions by architecture, and the error that ended the reading, or ""."""
 
 
 def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[_Task, _Read]]:
@@ -179,7 +180,6 @@ def _begin_worker(folder: str) -> None:
 
 
 def _read(piece: Piece) -> _Read:
-    """Read one piece, in a worker process."""
     found: list[Kernel] = []
     counts: Counter[str] = Counter()
     problem = ""
@@ -206,8 +206,8 @@ _Rule = Literal["accumulator", "required", "forbidden"]
 class Requirements:
     """bits: minimum fraction bits of every accumulator; unknown ones fail; None: any. promoted_within: sums that are promoted
     after at most so many products pass without `bits`; None: none do. required: every kernel with matrix opcodes has one of
-    these; forbidden: none has any. Opcodes may be incomplete ("QGMMA", "HMMA.16816") or globs. Raises UnknownName if a pattern
-    matches no known matrix opcode.
+    these; forbidden: none has any. Opcodes may be incomplete ("QGMMA", "HMMA.16816") or globs. Raises UnknownName if the
+    part of a pattern before its first "." is no known matrix opcode.
     """
 
     bits: int | None = None

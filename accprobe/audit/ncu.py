@@ -74,7 +74,7 @@ def parse_launches(text: Iterable[str]) -> list[Counter[str]]:
     """Return how often each launch in the output of `ncu` for PAGE executed the opcodes of arithmetic (`Line.is_arithmetic`).
 
     A row `"Kernel Name","…"` begins a kernel, a row with the names of the columns follows, then one row per instruction. Other
-    lines are skipped.
+    lines are skipped. Raises AccprobeError if the columns lack executions.
     """
     header: list[str] = []
     found: list[Counter[str]] = []

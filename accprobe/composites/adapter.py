@@ -28,7 +28,7 @@ class CompositeAdapter(CallableAdapter):
     """A composite of x [rows, K], such as softmax along K, with the interface of a product.
 
     `product` multiplies ones by x: it calls the composite and returns the first result of each row, which is enough to test
-    whether calls repeat. given: eps, targets and reduction of the report's row. record: the steps, once they are known.
+    whether calls repeat. given: eps and reduction of the report's row. record: the steps, once they are known.
     """
 
     def __init__(self, name: str, spec: Spec, given: Arguments, device: str | None) -> None:
@@ -45,7 +45,7 @@ class CompositeAdapter(CallableAdapter):
         return self._whole[:, :1].T
 
     def _by_row(self, given: Arguments) -> Arguments:
-        """Return arguments for one result or more of each row, and targets as an array of the library."""
+        """Return arguments with which the results of rows are not reduced; targets are an array on the device."""
         if not self.composite.takes_target:
             return given
         targets = np.arange(self.spec.n) % self.spec.k if given.targets is None else given.targets
@@ -107,7 +107,7 @@ class CompositeAdapter(CallableAdapter):
         return self.library.patterns(found.reshape(1, 1), self.spec.out)
 
     def limit_elements(self, elements: int) -> int:
-        """Return the default number of fresh results: fewer where a long row has a single result, more of 16 bits."""
+        """Return the default number of fresh results: fewer if a long row has one result, more for 16 bits with K results."""
         terms = self.spec.k // self.columns  # elements of x for each result
         if self.cupy is not None:
             return elements

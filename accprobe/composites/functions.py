@@ -54,7 +54,7 @@ def _polynomial(x: SingleValues, coefficients: Sequence[float]) -> SingleValues:
 
 
 def _unit(name: str, x: SingleValues) -> SingleValues:
-    """Return the results of a recorded special function unit."""
+    """Return the results of a recorded instruction of the special function unit."""
     words = recorded_models()[name].words(x.astype(np.float32, order="C", copy=False).view(np.uint32))
     found: SingleValues = words.view(np.float32)
     return found

@@ -1,4 +1,4 @@
-"""Orders in which fused kernels of GPUs take the terms of a row: candidates for sums, and for means and M2.
+"""Orders in which fused kernels of GPUs take the terms of a row: candidates for sums, and for means and M2 (`partial`).
 
 An order has lanes: accumulators that take blocks of adjacent elements in turn. Their results are merged between the registers
 of a thread, the threads of a warp and the warps of a block.
@@ -27,7 +27,10 @@ Merge = Callable[[int], Nested | None]
 
 
 def _by_threads(lanes: int, accumulators: int, adjacent: bool, row: int) -> Nested | None:
-    """Merge the accumulators of each thread in turn, halve each row of threads, then the rows (Reduce.cuh)."""
+    """Return an order that merges the accumulators of each thread in turn, each row of threads by halves, then the rows.
+
+    row: threads of a row; 0: all. None if there are too few threads. Source: Reduce.cuh.
+    """
     threads = lanes // accumulators
     if threads < 2 or (row and threads <= row):
         return None
@@ -112,7 +115,7 @@ def lane_orders(k: int) -> Iterator[LaneOrder]:
 
 
 def moment_orders(k: int) -> Iterator[LaneOrder]:
-    """Yield orders of kernels that update a mean and M2: one lane, and a warp of lanes up to two of each thread."""
+    """Yield orders of kernels that update a mean and M2: one lane, or WARP to MOST_OF_MOMENTS lanes, not merged in turn."""
     for order in lane_orders(k):
         if order.lanes == 1 or (WARP <= order.lanes <= MOST_OF_MOMENTS and order.merge != "in turn"):
             yield order

@@ -25,12 +25,12 @@ from accprobe.model.product import Chain, Node, chains_of, folded
 
 # Arrays [parts, rows]: (sums,) or (means, M2s).
 Arrays = tuple[SingleValues, ...]
-# Numbers of terms in parts, [parts, 1], or of one term.
+# Numbers of terms in parts, [parts, 1].
 Counts = Any
 
 
 class Rule(Protocol):
-    """How a lane takes a term, and how two parts become one. taking: equal for rules that differ in `merge` alone."""
+    """How a chain takes its term number `count`, and how two parts become one. taking: equal if only `merge` differs."""
 
     @property
     def taking(self) -> object: ...
@@ -82,7 +82,7 @@ MERGINGS: Mapping[str, Merging] = {"WelfordOps": _by_share, "cuWelfordCombine": 
 
 @dataclass(frozen=True)
 class Welford:
-    """Welford's updates of mean and M2. divided: by n; else multiplied by 1 / n. merging: a name of MERGINGS."""
+    """Welford's updates of mean and M2. divided: delta is divided by n, else multiplied by 1 / n. merging: in MERGINGS."""
 
     merging: str
     divided: bool

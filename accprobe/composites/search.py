@@ -1,8 +1,8 @@
 """Find the steps and the order of a composite, and verify them on fresh rows.
 
 Rows with one or two terms decide the steps, because their sum is the same in every order. Random rows then decide the order.
-The candidates are the orders of `orders`, and the order of torch:sum at the same shape. A mean and M2 depend on the order in
-every row, so random rows decide their method, order and steps together.
+The candidates are the orders of `orders`, and where none explains a sum, the order of torch:sum at the same shape. A mean and
+M2 depend on the order in every row, so random rows decide their method, order and steps together.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class _Search:
         return kept
 
     def verify(self, candidates: list[CompositeCandidate], elements: int) -> None:
-        """Compare the first candidate with fresh rows of every distribution, and record it with what it stands for."""
+        """Compare the first candidate with fresh rows of every distribution, and record it with the surviving alternatives."""
         outcome, found, spec = self.outcome, self.outcome.found[0], self.adapter.spec
         chosen, verification = candidates[0], self.outcome.verification
         self.contradicting = verify_rows(self.adapter, chosen, elements, outcome.seed, verification, only=len(candidates) == 1)
@@ -247,7 +247,8 @@ class _Search:
         if more := len(orders) - len(named):
             named.append(AlternativePlan(orders[-1].model, "order", f"{more} more"))
         found.surviving = named
-        found.alternatives = self.tried - (len(candidates) - len(named))  # not: the plan, those with its bits, unnamed ones
+        # The plan, candidates with its bits and candidates without a name of their own are no alternatives.
+        found.alternatives = self.tried - (len(candidates) - len(named))
         texts = [each.in_words(chosen) for each in candidates if each.same_bits(chosen)]
         others = [text for text in texts if text != str(steps)]
         self.adapter.record = CompositeRecord(

@@ -34,9 +34,9 @@ class Arguments(NamedTuple):
 
 
 class RowValues(NamedTuple):
-    """The inputs of the results. x and terms: [rows, columns]. k: number of elements of a row. The others are [rows, 1].
+    """The inputs of the results. x and terms: [rows, columns]. k: number of elements of a row. eps: one number, or None.
 
-    s: S; mean: 0 for a sum; at_target: x at the targets of a loss.
+    The others are [rows, 1]. s: S; mean: the number 0 for a sum; at_target: x at the targets of a loss, else the first x.
     """
 
     x: SingleValues
@@ -72,7 +72,7 @@ def _one_element(x: SingleValues, rng: np.random.Generator) -> SingleValues:
 
 
 def _two_elements(x: SingleValues, rng: np.random.Generator) -> SingleValues:
-    """Keep a zero and a negative number in each row; the sum of two terms does not depend on the order."""
+    """Put a zero and a negative number in each row, else -inf: only two terms are not 0, and their order has no effect."""
     found = np.full_like(x, -np.inf)
     rows = np.arange(len(x))
     first = rng.integers(0, x.shape[1], len(x))
@@ -101,7 +101,7 @@ class Composite:
     """A reduction with steps around its sum.
 
     call: torch's function of x [rows, K] and arguments. terms: kind of the sum's terms. functions: scalar functions, tried in
-    every known variant. The first computes exponentials, the last is used in `finishes`, by text. isolated: changes random x to
+    every known variant. The first computes any exponentials, the last is for `finishes`, by text. isolated: changes random x to
     rows whose sum is the same in any order; None if there are none. eps: its default, None without one. sharpened: changes
     random x to rows whose results show the last bits of the sum with SHARP_EPS. reductions: over the rows, the default first.
     formats: of x and the results.
@@ -288,7 +288,7 @@ def rules_of(composite: Composite, fmt: Format) -> Iterator[tuple[Rule, DotModel
 
 
 def compute_composite(row: ProductRow, model: ProductModel, words: Bits, targets: Any = None) -> Bits:
-    """Return the result words of a row of a report for x [rows, K]. Raises AccprobeError if a part has no known model."""
+    """Return the result words of a row of a report for x [rows, K]. Raises AccprobeError for bad targets or an unknown part."""
     composite, record, out = COMPOSITES[row.name], row.composite, FORMATS[row.out]
     assert record is not None
     if composite.takes_target != (targets is not None):

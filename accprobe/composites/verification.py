@@ -1,6 +1,6 @@
 """Compare a candidate with fresh rows of x, and find how the results of rows are reduced to one.
 
-Rows are windows of random words. Words, calls and predictions of float32 stay on a GPU if the composite runs there.
+Rows are windows of random words. A GPU predicts them if the composite runs there on float32 and has one result for a row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROW_KINDS = ("normal", "wide", "same sign", "sparse", "uniform", "integers")
 _IN_CACHE, _ON_GPU = 1 << 18, 1 << 26
 # Results, and calls, that are compared at a time.
 _RESULTS, _CALLS = 1 << 24, 1 << 12
-# Results of all rows on which the order of the rows is decided and verified.
+# Calls with one result over all rows that decide the order of the rows, and calls that verify it.
 DECIDING, VERIFYING = 32, 96
 
 

@@ -34,8 +34,8 @@ def check_cluster(
 ) -> None:
     """Check all GPUs at once. devices: the simulated device that replaces each, or None.
 
-    patience: seconds of silence after which a GPU hangs. on_change: called with each change, and with each unfinished GPU if
-    the cluster is lost.
+    patience: seconds after its last outcome, or after the planned end, when a GPU counts as hanging. on_change: called with
+    each change, and with each unfinished GPU if the cluster is lost.
     """
     latest = [gpu.unopened(device) for gpu, device in zip(gpus, devices, strict=True)]
     driver.send((devices, plan, patience))
@@ -66,10 +66,10 @@ def replacements(devices: str, gpus: int) -> list[str | None]:
 
 @contextmanager
 def connected(address: str) -> Iterator[tuple[list[FleetGpu], Connection]]:
-    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; yield its GPUs, node by node, and its driver process.
+    """Connect to the cluster of this host ("auto") or at "HOST:PORT"; yield its GPUs, node by node, and the driver's pipe.
 
-    At the end Ray stops what still runs there. Raises ToolMissing without Ray; DeviceError if no cluster replies, or none of
-    its nodes claims a GPU.
+    At the end Ray stops what still runs there. Raises ToolMissing without a suitable Ray; DeviceError if no cluster replies, or
+    none of its nodes claims a GPU.
     """
     _check_ray()
     if address != "auto":
@@ -97,7 +97,7 @@ def _check_ray() -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise DeviceError if nothing listens at the address."""
+    """Raise DeviceError unless the address is HOST:PORT and something listens there."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise DeviceError(f"--ray {address}: an address is auto or HOST:PORT, such as 10.0.0.1:6379")

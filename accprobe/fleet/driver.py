@@ -68,7 +68,7 @@ def drive(address: str, client: Connection) -> None:
 
 @dataclass
 class _Running:
-    """The check of a GPU. began: whether its process exists; heard: when its last result came."""
+    """The check of a GPU. began: whether its process has sent an outcome; heard: when the last outcome came."""
 
     index: int
     started: float = field(default_factory=time.monotonic)
@@ -192,7 +192,7 @@ def _raised(error: Exception) -> str:
 
 
 def check_on_node(version: str, device: str | None, plan: CheckPlan, before: GpuOutcome) -> Iterator[GpuOutcome]:
-    """Yield the outcomes of a check under the cluster's name of the GPU: each process sees one GPU, as cuda:0.
+    """Yield the outcomes of a check under the cluster's name of the GPU. Most processes see one GPU, as cuda:0.
 
     version: of the accprobe that sent the task. before: the outcome so far. Raises AccprobeError if another accprobe is
     installed here.

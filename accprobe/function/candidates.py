@@ -49,7 +49,7 @@ class Hypothesis:
 
 
 def sample_words(fmt: Format) -> Bits:
-    """Return special words, words around powers of two and format borders, and random ones of every size."""
+    """Return every word of at most 16 bits; else words around powers of two and borders of formats, and random ones."""
     end = 1 << fmt.bits + fmt.ignored_low_bits
     if end <= 1 << 16:
         return np.arange(end, dtype=np.int64).astype(fmt.dtype)
@@ -138,7 +138,7 @@ def candidate_of(record: ConversionRecord, operand: Format, result: Format) -> H
 
 
 def special_results(fmt: Format, function: Callable[[Bits], Bits], result: Format) -> dict[str, str]:
-    """Return the results of `special_words`, as hex."""
+    """Return the results of `special_words`, as hex; none of an integer operand."""
     if not fmt.is_float:
         return {}
     inputs = special_words(fmt)

@@ -1,4 +1,4 @@
-"""Tables of models compiled by numba, on blocks of words that stay in the cache of a CPU's core.
+"""Evaluation of table models by code that numba compiles, on blocks of words that stay in the cache of a CPU's core.
 
 Import this module only where it is needed: it imports numba, which takes a few tenths of a second.
 """
@@ -28,12 +28,12 @@ _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 _POWER, _EXP2, _LOG2, _TURNS = range(4)  # places in REDUCTIONS
 _FACTOR = int(np.float32(Turns.FACTOR).view(np.uint32))
-# 2^x overflows, or becomes zero, long before x has this exponent; shifts of integers beyond the other lose all that matters.
+# 2^x overflows, or becomes zero, long before x has the first exponent; shifts of integers beyond the second lose all bits.
 _LARGEST_POWER, _WIDEST_SHIFT = 16, 40
 # Words of a block.
 WORDS_TOGETHER = 1024
 
-# Parameters of all reductions; one table.
+# The parameters that any reduction has; 0 where it lacks one. A record of a reduction, and a record of a table.
 _PARAMETERS = ("period", "direction", "dropped", "quarters", "first", "above")
 _STEP = np.dtype([(name, np.int64) for name in ("reduction", *_PARAMETERS)])
 _FIELDS = ("segment_bits", "exact_square", "unit", "has_first", "first", "ignored", "coefficients")

@@ -1,4 +1,4 @@
-"""Explanations that combine functions, every step rounded to f32: of numpy, CUDA C, and recorded special function units."""
+"""Explanations that combine functions, every step rounded to f32: of numpy, CUDA C, and the special function unit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from accprobe.function.units import SCALAR_UNITS, SPECIAL_FUNCTIONS, GpuUnit, Sc
 from accprobe.isa.formats import FORMATS, Format
 
 _F32 = FORMATS["f32"]
-RECORDED = "functions-h200"
 
 # An array of f32 numbers of numpy, or `RoundedValues`.
 Singles = Any
@@ -61,7 +60,7 @@ COMPOSITIONS: Mapping[str, Mapping[str, Callable[[Any, Singles], Singles]]] = {
         )
     },
 }
-"""Ways to compute a reference function with the functions of a library m. They are written for their texts: `exp(` is m.exp."""
+"""Ways to compute a reference function with a library m, by text. The text names each function of m before its "(": `exp(`."""
 
 CUDA_FUNCTIONS = {
     "exp": ("expf", "__expf"),
@@ -110,7 +109,7 @@ class RoundedValues:
 
 @dataclass(frozen=True)
 class Library:
-    """Functions of f32 numbers. names: of its functions, as texts call them; in_words: the text of a composition."""
+    """Functions of f32 numbers. names: the name to show for each name in COMPOSITIONS; in_words: a text with {} for a way."""
 
     names: Mapping[str, str]
     functions: Mapping[str, Callable[..., Singles]]
@@ -131,7 +130,10 @@ class Library:
 
 
 def compositions(name: str, operand: Format, result: Format, device: str) -> Iterator[Hypothesis]:
-    """Yield ways to compute a reference function on a device in f32, rounded once to the result's format."""
+    """Yield ways to compute a reference function on a device in f32, rounded once to the result's format.
+
+    For another result than f32, recorded units with truncated results come first.
+    """
     if result is not _F32:
         yield from truncated_units(name, operand, result)
     for library in _libraries(name, device):
@@ -154,9 +156,9 @@ def _hypothesis(text: str, way: Callable[[Singles], Singles], operand: Format, r
 
 
 def _libraries(name: str, device: str) -> Iterator[Library]:
-    """Yield the libraries of a device with the functions that its compositions need, which a GPU compiles.
+    """Yield the libraries of a device with the functions that compositions of `name` need. For a GPU they are compiled.
 
-    A GPU without a compiler has no functions of CUDA, and the recorded units.
+    Without a compiler there are no functions of CUDA, and recorded models replace the units.
     """
     needed = {name, *re.findall(r"\w+(?=\()", " ".join(COMPOSITIONS.get(name, ())))}
     if device == "cpu":

@@ -32,7 +32,7 @@ from accprobe.records.functions import TableModelRecord, TableRecord
 WordFunction = Callable[[F32Words], F32Words]
 
 MOST_SEGMENTS = 512
-# Table values have at most so many bits: sums of 64-bit integers stay exact.
+# Exponents of the units that are tried. Sums of values near 1 in the smallest unit stay exact in 64-bit integers.
 LOWEST_UNIT, HIGHEST_UNIT = -44, -30
 # Segments on which a hypothesis is tried before all are solved.
 TRIED_SEGMENTS = (0, 1, 3, -1)
@@ -108,7 +108,7 @@ def _plus_one(sample: Int64s) -> Int64s:
 
 
 def _depends_on_phase(function: WordFunction, turns: Turns) -> bool:
-    """Return whether inputs of one phase, on either side of zero and of a period, have one result except for the sign."""
+    """Return whether inputs from 0.25 to 3 with one argument have one result except for the sign, near the argument's sine."""
     words = np.linspace(0x3E800000, 0x40400000, 4096).astype(np.int64)
     split, results = turns.split(words), _at(function, words)
     order = np.argsort(split.argument, kind="stable")
@@ -211,7 +211,7 @@ def _solved(results: _Results, unit: int, segments: int, segment: int, kind: Squ
 
 
 def _completed(function: WordFunction, record: TableModelRecord) -> FunctionModel:
-    """Add the scaling and the treatment of subnormal inputs that explain most extreme inputs, and powers of two that differ."""
+    """Add the scaling and the treatment of subnormal inputs that explain most random inputs, and powers of two that differ."""
     rng = np.random.default_rng(0)
     random = rng.integers(0, 1 << 32, 1 << 14, np.uint32)
     subnormal = rng.integers(0, 1 << FRACTION, 1 << 12, np.uint32) >> rng.integers(0, FRACTION, 1 << 12, np.uint32)

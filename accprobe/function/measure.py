@@ -50,12 +50,12 @@ def measure(
 ) -> FunctionRow:
     """Return the row of a function. Raises AccprobeError if it is not elementwise, DeviceError if the device fails.
 
-    on_stopped: called with the row of the words compared so far before KeyboardInterrupt is raised.
+    on_stopped: called with the row of the words compared so far, if any, before KeyboardInterrupt is raised.
     """
     started = time.monotonic()
     progress("sample", 0)
     operands = sample_words(subject.operand)
-    results = np.asarray(_on_cpu(subject, operands))
+    results = np.asarray(_of_numpy(subject, operands))
     function = request.function
     if not function and subject.result.is_float:
         function = recognise_function(operands, results, subject.operand, subject.result)
@@ -84,7 +84,7 @@ def measure(
             computes=found.in_words if found else "",
             digest=f"{done.digest:016x}" if done.words == of else "",
             errors=_errors(subject, function, done),
-            specials=special_results(subject.operand, lambda words: np.asarray(_on_cpu(subject, words)), subject.result),
+            specials=special_results(subject.operand, lambda words: np.asarray(_of_numpy(subject, words)), subject.result),
             model=found.record if found else None,
             contradicted=tuple(contradicted),
         )
@@ -103,7 +103,7 @@ def measure(
     return row()
 
 
-def _on_cpu(subject: Subject, words: Any) -> Any:
+def _of_numpy(subject: Subject, words: Any) -> Any:
     """Return the results of a numpy array of words, at most a chunk at once."""
     return np.concatenate([subject.words(words[i : i + (1 << 24)]) for i in range(0, len(words), 1 << 24)])
 
@@ -114,7 +114,7 @@ def _explain(
     """Return the candidate that explains the sample, or most of it, and hypotheses that results contradict."""
     contradicted: list[str] = []
     best, fewest = None, int(MOST_WRONG * len(operands))
-    for candidate in _roundings(subject, function, operands, results, request):
+    for candidate in _candidates(subject, function, operands, results, request):
         wrong = candidate.count_wrong(operands, results, subject.result)
         if not wrong:
             return candidate, contradicted
@@ -122,7 +122,7 @@ def _explain(
         if wrong < fewest:
             best, fewest = candidate, wrong
     if request.tables and subject.operand.name == subject.result.name == "f32":
-        inference = infer_table_model(lambda words: np.asarray(_on_cpu(subject, words)))
+        inference = infer_table_model(lambda words: np.asarray(_of_numpy(subject, words)))
         contradicted += inference.contradicted
         if inference.model is not None:
             model = inference.model
@@ -130,7 +130,7 @@ def _explain(
     return best, [each for each in contradicted if best is None or each != best.in_words]
 
 
-def _roundings(subject: Subject, function: str, operands: Any, results: Any, request: FunctionRequest) -> Iterator[Hypothesis]:
+def _candidates(subject: Subject, function: str, operands: Any, results: Any, request: FunctionRequest) -> Iterator[Hypothesis]:
     if not function and subject.result.is_float:
         return
     yield fit_rounding(function or "identity", operands, results, subject.operand, subject.result)

@@ -18,7 +18,7 @@ from accprobe.records.functions import ScalingRecord, TableModelRecord
 
 F32Words = NDArray[np.uint32]
 
-# Words that numpy computes a second, about: how long compiled code is not worth loading.
+# About how many words numpy computes in a second. With it `tiles.pays` decides whether compiled code is worth loading.
 NUMPY_RATE = 1.5e7
 
 REDUCTION_KINDS: dict[str, type[Reduction]] = {kind.name: kind for kind in REDUCTIONS}

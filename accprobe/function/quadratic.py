@@ -1,7 +1,7 @@
 """Tables of quadratics with a truncated squarer: how special function units compute, and the search for their coefficients.
 
 A table splits its argument, an integer, into the number of a segment (leading bits) and x (the at most 17 bits below). Its
-value is the integer c0 + c1·x + c2·square(x) of the segment.
+value is the integer c0 + c1·x + c2·square(x) of the segment; the squarer takes x shifted left to 17 bits.
 
 Source of the form: envytools, nvhw/sfu.c, for a GPU of 2006 (G80). The coefficients here are inferred from results alone.
 """

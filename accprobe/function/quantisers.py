@@ -1,7 +1,8 @@
 """Quantisers: functions of an operand and its scale that return a narrow format, element by element.
 
-They divide by the scale, or multiply by it or by its reciprocal. These differ only where the rounded reciprocal crosses the
-boundary of two results. So every operand of 16 bits, or a sample of f32, is probed with scales of many sizes.
+They divide by the scale, or multiply by it or by its reciprocal. A division and a multiplication by the reciprocal differ only
+where the rounded reciprocal crosses the boundary of two results. So every operand of 16 bits, or a sample of f32, is probed
+with scales of many sizes.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class QuantiserSubject:
 
     @cached_property
     def results(self) -> Bits:
-        """Return the results, [scales, words]. Raises AccprobeError if the function does not return one for each element."""
+        """Return the results, [scales, words]. Raises AccprobeError unless the function returns one for each element, and the
+        same again where one call takes all scales.
+        """
         words = np.broadcast_to(self.words, (len(self.scales), len(self.words)))
         if self.layout == "tensor":
             return np.stack([self._call(self.words, scale.reshape(())) for scale in self.scales])

@@ -40,7 +40,7 @@ def measured_row(
 
 
 def table_in_words(model: TableModelRecord) -> str:
-    """Return "2 tables of 64 quadratics, truncated squarer, truncated to 24 bits"."""
+    """Return "2 tables of 64 quadratics, truncated squarer, result truncated"."""
     sizes = list(dict.fromkeys(len(table.coefficients) for table in model.tables))
     counts = " and ".join(map(str, sizes)) if len(sizes) <= 2 else f"{min(sizes)} to {max(sizes)}"
     tables = f"table of {counts}" if len(model.tables) == 1 else f"{len(model.tables)} tables of {counts}"

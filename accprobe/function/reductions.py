@@ -2,7 +2,6 @@
 
 A reduction splits each input word into the number of a table, the argument of that table, a sign and an exponent. The result is
 the table's value times 2^exponent, truncated to 24 bits, with that sign. Results below the smallest normal number become zero.
-F32Words are f32 bit patterns in int64 arrays of numpy or cupy.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LARGEST_FIXED = 2.0**62
 
 
 class Split(NamedTuple):
-    """Reduced input words: table numbers, arguments, signs (0 or 1) and exponents, arrays [n].
+    """Reduced input words: table numbers, arguments, signs (0 or 1) and exponents, arrays [n] or one number for all.
 
     whole: what the result needs besides the table's value.
     """
@@ -100,7 +99,10 @@ def assemble(sign: Any, values: Any, exponent: Any) -> Any:
 
 
 def value_bounds(results: Any, exponent: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest integers v for which v · 2^exponent, truncated to 24 bits, is the size of a result."""
+    """Return the lowest and the highest v >= 0 for which v · 2^exponent, truncated to 24 bits, is the size of a result.
+
+    v: an integer. exponent: at least -126, so that only v = 0 gives a zero result.
+    """
     biased = results >> FRACTION & 255
     significand = results & MASK | HIDDEN
     left = biased - BIAS - FRACTION - exponent
@@ -207,8 +209,8 @@ class Turns(Reduction):
         xp, phase = module_of(words), self.phase(words)
         quarter = (phase >> FRACTION) + self.quarters
         position = phase & MASK
-        odd = self.quarters == 0
-        sign = quarter >> 1 & 1 ^ ((words >> 31) if odd else 0)
+        is_sine = self.quarters == 0
+        sign = quarter >> 1 & 1 ^ ((words >> 31) if is_sine else 0)
         return Split(0, xp.where(quarter & 1, MASK ^ position, position), sign, 0)
 
     def cover(self, table: int) -> Iterator[Int64s]:

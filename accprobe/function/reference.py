@@ -72,7 +72,7 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "square": lambda x: x * x,
     "negative": lambda x: -x,
 }
-"""Functions of float64 arrays of numpy or cupy."""
+"""Functions of float64 arrays of numpy or cupy. With float32 arrays, each step rounds to float32."""
 
 
 @np.errstate(all="ignore")
@@ -84,8 +84,8 @@ def reference(name: str, x: Any) -> Any:
 def exact_values(name: str, fmt: Format, flushed: bool = False) -> Callable[[Any], Any]:
     """Return a function from operand words to float64 values of a reference function.
 
-    flushed: subnormal operands become zeros. Values of 16-bit operands come from a table that numpy makes, because `exp2` of a
-    whole number is not always exact on a GPU.
+    flushed: subnormal operands become zeros. Values of operands of at most 16 bits come from a table that numpy makes, because
+    `exp2` of a whole number is not always exact on a GPU.
     """
 
     def values(words: Any) -> Any:
@@ -108,9 +108,9 @@ def flush(values: Any, fmt: Format) -> Any:
 class FormatConversion:
     """How float64 values become words of a format.
 
-    overflow: of finite values that are too large; "IEEE 754": infinity, or the largest number where the rounding is towards it.
-    infinite: of infinities. nan: the word of NaN; None: any NaN. flushed: subnormal results become zero. relu: negative results
-    become zero.
+    overflow: the result of finite values that are too large; "IEEE 754": infinity, or the largest number where the rounding is
+    towards it. infinite: the result of infinities. Integers are always saturated. nan: the word of NaN; None: any NaN. flushed:
+    subnormal results become zero. relu: negative results become zero.
     """
 
     rounding: RoundingMode = "RNE"
@@ -133,6 +133,8 @@ class FormatConversion:
         exponent = _exponent(size, fmt)
         whole = _rounded(xp.ldexp(size, (fmt.mantissa_bits - exponent).astype(np.int32)), negative, self.rounding)
         words = (exponent - fmt.min_exponent << fmt.mantissa_bits) + whole << fmt.ignored_low_bits
+        if not fmt.mantissa_bits:  # powers of two alone: the word of the smallest one is 0
+            words = xp.maximum(words - 1, 0)
         if self.flushed:
             words = xp.where(words < 1 << fmt.mantissa_bits + fmt.ignored_low_bits, 0, words)
         words = xp.where(words > fmt.largest, self._overflowed(negative, fmt), words)
@@ -145,7 +147,7 @@ class FormatConversion:
     def nan_word(self, fmt: Format) -> int:
         if self.nan is not None:
             return self.nan
-        return 0 if fmt.is_integer else fmt.sign_bit - 1
+        return 0 if fmt.is_integer else _bits_of_size(fmt)
 
     def _overflowed(self, negative: Any, fmt: Format) -> Any:
         if self.overflow != "IEEE 754":
@@ -214,9 +216,17 @@ def word_text(word: int, fmt: Format) -> str:
     return f"0x{word:0{fmt.storage_bits // 4}x} ({float(fmt.values(np.array([word], fmt.dtype))[0]):.{fmt.digits}g})"
 
 
+def _bits_of_size(fmt: Format) -> int:
+    """Return the word of all bits without the sign: a NaN if the format has one."""
+    return (fmt.sign_bit or 1 << fmt.bits) - 1
+
+
 def special_words(fmt: Format) -> dict[str, int]:
-    """Return the words of zeros, the smallest subnormal number, a NaN and infinities by name."""
-    named = {"+0": 0, "-0": fmt.sign_bit, "subnormal": 1 << fmt.ignored_low_bits, "NaN": fmt.sign_bit - 1}
+    """Return by name the words of zeros, the smallest subnormal, a NaN and infinities, as far as a float format has them."""
+    named = {"+0": 0} if fmt.mantissa_bits else {}
+    named |= {"-0": fmt.sign_bit} if fmt.sign_bit else {}
+    named |= {"subnormal": 1 << fmt.ignored_low_bits} if fmt.mantissa_bits else {}
+    named |= {"NaN": _bits_of_size(fmt)} if fmt.specials != "none" else {}
     if fmt.infinity is not None:
         named |= {"+inf": fmt.infinity, "-inf": fmt.infinity | fmt.sign_bit}
     return named
@@ -251,7 +261,7 @@ def is_nan(words: Any, fmt: Format) -> Any:
     if not fmt.is_float or fmt.specials == "none":
         return words != words
     last = fmt.infinity if fmt.infinity is not None else fmt.largest
-    return (words & fmt.dtype.type(fmt.sign_bit - 1)) > last
+    return (words & fmt.dtype.type(_bits_of_size(fmt))) > last
 
 
 def unlike(results: Any, expected: Any, fmt: Format, any_nan: bool) -> Any:
@@ -271,7 +281,7 @@ def words_of_singles(values: Any) -> Any:
 
 @cache
 def _cupy_conversions() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return float64 values of f32 words, and back. The instructions keep subnormal numbers, which cupy's conversions flush."""
+    """Return conversions of f32 words to float64 values and back that keep subnormal numbers, which cupy's own flush."""
     import cupy
 
     to_double = 'double v; asm("cvt.f64.f32 %0, %1;" : "=d"(v) : "f"(__uint_as_float(x))); y = v'

@@ -161,7 +161,7 @@ def _fused_doubles(a: Bits, b: Bits, c: Bits) -> Doubles:
 
 
 def measure_arithmetic(subject: Any, seed: int = 0) -> FunctionRow:
-    """Return the row of an arithmetic instruction. subject: has `unit` and `words(a, b, c)`."""
+    """Return the row of an arithmetic instruction. subject: has `unit`, `device`, `cubin` and `words(a, b, c)`."""
     started, unit = time.monotonic(), subject.unit
     operands = arithmetic_operands(unit.fmt, seed)
     if unit.operation == "fma" and unit.fmt.name == "f64":

@@ -39,7 +39,7 @@ class Subject(Protocol):
 
 
 def count_compared(fmt: Format, exhaustive: bool) -> int:
-    """Return how many operands are compared: all of at most 16 bits, and others where a run is exhaustive."""
+    """Return how many operands are compared: all if the run is exhaustive or they have at most 16 bits, else SAMPLED_WORDS."""
     bits = fmt.bits + fmt.ignored_low_bits
     return 1 << bits if exhaustive or bits <= 16 else SAMPLED_WORDS
 
@@ -180,7 +180,7 @@ def find_function(name: str) -> UserFunction:
 
 
 def _first_words(fmt: Format) -> Bits:
-    """Return numbers of both signs and many sizes, zeros, and no NaN."""
+    """Return random finite numbers of both signs and many sizes."""
     rng = np.random.default_rng(0)
     if fmt.is_integer:
         return rng.integers(0, 1 << fmt.bits, 4099).astype(fmt.dtype)

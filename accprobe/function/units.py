@@ -45,7 +45,7 @@ THREADS, BLOCKS = 256, 132 * 16
 
 @dataclass(frozen=True)
 class ScalarUnit:
-    """One scalar instruction. function: its reference function. since: the first target that has it, "" for sm_90.
+    """One scalar instruction, or function of CUDA. function: its reference function. since: its first target, "" for sm_90.
 
     A packed instruction converts x and zeros; one that rounds at random (`.rs`) gets random bits that are 0.
     """

@@ -16,7 +16,9 @@ from accprobe.isa.formats import Bits, ordered
 
 @dataclass
 class ResultDifference:
-    """Operands with different results. one, other: the functions. largest: in units in the last place. first: in words."""
+    """Operands with different results of the functions `one` and `other`. operands: what they are, in words. largest: the
+    largest difference in units in the last place. first: in words. Raises AccprobeError for two result formats.
+    """
 
     one: Any
     other: Any

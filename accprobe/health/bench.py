@@ -1,4 +1,4 @@
-"""The benchmark of one matrix unit: its interface, and one that draws and compares operands on the CPU."""
+"""The benchmark of one unit: its interface, and one for matrix units that draws operands and compares results on the CPU."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class SeenWord:
 class Turn:
     """The results of one turn of a unit; dots, computed, loaded_seconds and loaded_computed as in `UnitOutcome`.
 
-    sms: number of SMs that computed, None if unknown. wrong_by_sm: mismatches by SM, "" for an unknown SM. seen: some of them.
-    vanished: as in `GpuOutcome`.
+    sms: number of SMs that computed, None if unknown. wrong_by_sm: mismatches by SM, "" for an unknown SM. seen: some
+    mismatches. vanished: as in `GpuOutcome`.
     """
 
     dots: int = 0
@@ -87,7 +87,7 @@ class UnitBench(Protocol):
         """Repeat the operands at that place and return the number of mismatches. Raises DeviceError."""
 
     def smallest(self, seen: SeenWord) -> Counterexample | None:
-        """Return the fewest operands with a result that still differs at that place, None if none does. Raises DeviceError."""
+        """Return the fewest operands with a result that still differs there, None if no repetition does. Raises DeviceError."""
 
 
 BATCH_SIZE = 1 << 13

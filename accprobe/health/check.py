@@ -34,7 +34,7 @@ from accprobe.report.published import recorded_of
 from accprobe.survey.workers import end_with_parent, interrupts_held_back
 
 KEPT_OF_AN_SM = 2
-"""Mismatches per unit and SM that are repeated and shrunk; all are counted."""
+"""Mismatches per instruction and SM that are repeated and shrunk; all are counted."""
 
 MOST_KEPT = 16
 """The same per GPU."""
@@ -55,7 +55,7 @@ def check_gpu(name: str, plan: CheckPlan) -> Iterator[GpuOutcome]:
 
 
 def check_named(name: str) -> None:
-    """Check the name of a GPU. Raises UnknownName for any other name, DeviceError if this host has no GPU of that number."""
+    """Check the name of a GPU. Raises UnknownName for a name of another kind, DeviceError if this host has no such "cuda:N"."""
     word, _, rest = name.partition(":")
     if word not in ("cuda", "sim", "faulty") or not rest:
         raise UnknownName(f"'{name}' is not a GPU; give all, or some of cuda:N, sim:NAME and faulty:NAME with commas between")
@@ -183,7 +183,7 @@ def _nvml(name: str) -> tuple[Nvml | None, str]:
 
 
 def _benches(device: Device, units: Mapping[str, tuple[Instruction, DotModel]], seed: int) -> dict[str, UnitBench]:
-    """Return benchmarks that run on the GPU itself where compiled code supports the model, else on the CPU."""
+    """Return benchmarks that compare on the GPU where compiled code supports the instruction and model, else on the CPU."""
     if not isinstance(device, OnGpu):
         return {unit: CpuBench(device, inst, model, seed) for unit, (inst, model) in units.items()}
     from accprobe.health.golden import GoldenBench, prepare_golden
@@ -266,7 +266,7 @@ def _check_in_worker(name: str, plan: CheckPlan, sending: Connection) -> None:
 
 
 class Trusted(NamedTuple):
-    """source: a value of --like. remark: "" where the models were measured on this kind of GPU."""
+    """source: a value of --like. remark: a caution; "" for hardware of a kind that was measured, or with --like."""
 
     source: str
     models: dict[Instruction, DotModel]

@@ -1,6 +1,6 @@
 """Fault check of the special function unit and of conversions: words computed over and over on every SM, and compared there.
 
-The models of a recorded report give the expected words. An operand stays in a register for many repetitions, so that the
+The models of a report give the expected words. An operand stays in a register for many repetitions, so that the
 unit, not memory, limits the rate.
 """
 
@@ -32,12 +32,12 @@ from accprobe.report.report import Report
 OPERANDS_OF_A_TURN = 1 << 16
 """Random operands of a launch."""
 
-# Rounds of a launch: of the first, and at most; their number grows so that a launch takes KERNEL_SECONDS.
+# The first launch has FIRST_ROUNDS. The next ones last KERNEL_SECONDS: at most MOST_GROWTH times more rounds, and MOST_ROUNDS.
 KERNEL_SECONDS, FIRST_ROUNDS, MOST_GROWTH, MOST_ROUNDS = 0.05, 64, 16, 1 << 18
 # Times that a thread computes each of its EACH operands in a round.
 REPEATS, EACH = 64, 8
 THREADS, BLOCKS_OF_AN_SM = 256, 4
-# Mismatches that a launch records, and the numbers of each; NOWHERE: no single SM and thread.
+# Mismatches that a launch records, and numbers in a record. NOWHERE selects all SMs, or all threads.
 MOST_RECORDS, FIELDS, NOWHERE = 64, 5, 0xFFFFFFFF
 # Launches after which an SM that was given no work counts as failed.
 TRIES = 8
@@ -47,7 +47,10 @@ _UNITS = {unit.name: unit for unit in SCALAR_UNITS}
 
 
 def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
-    """Return the confirmed functions of each unit: of the report `like`, otherwise of that GPU or its architecture."""
+    """Return confirmed functions with a model by unit: of the report `like`, else of a recorded one of the GPU or architecture.
+
+    Published models ("sim:") and reports of other architectures have none.
+    """
     if (like or "").startswith("sim:"):
         return {}
     reports = [Report.load(like)] if like else recorded_of(device.architecture).values()
@@ -110,7 +113,7 @@ class FunctionBench:
         self._random = np.random.default_rng(seed)
 
     def prepare(self) -> Turn:
-        """Compare operands at the borders of formats and exponents."""
+        """Compare the words of `sample_words`."""
         turn = Turn(loaded_seconds=0.0)
         for kernel in self._kernels:
             words = sample_words(kernel.unit.operand)

@@ -2,8 +2,8 @@
 
 A set of operands serves for many chains: each tile of A is combined with each tile of B. Its results are evaluated once, folded
 into one word per thread, and then computed over and over; only mismatches leave the GPU. The next set is drawn and evaluated in
-the same stream, so that the GPU never waits for the host. Each kind of operands has a turn; then the kind with the least
-accumulated cost is next. All sets that cover events count as one kind.
+the same stream, so that the GPU does not wait for the host between sets. Each set that covers events, and each kind of random
+operands, has a turn; then the one with the least accumulated cost is next. All sets that cover events cost as much as one kind.
 
 Operands that cover events have chains of one instruction with a C of their own, so that each result is compared.
 """
@@ -67,16 +67,16 @@ SHRINK_ROUNDS = 16
 """Repetitions of operands while shrinking."""
 
 TRIES = 8
-"""Tries, each of one launch per request, after which an SM that has not computed every round counts as not computing."""
+"""Tries, of one launch per chain each, after which an SM that has not computed every round counts as not computing."""
 
 
 @dataclass(eq=False)
 class _Source:
-    """A source of sets. kind: of random operands; None: operands made for events of this `place`.
+    """A source of sets. kind: of random operands; None: operands made for events, the covering set of number `place`.
 
     cost: the estimated milliseconds of its next set. It is the intended computing time, or TIMES_PREPARED times the preparation
     of the last set if that is more. The cost of a covering set is multiplied by the number of these sets.
-    spent: milliseconds of all its sets.
+    spent: the sum of the costs of its sets.
     """
 
     kind: OperandKind | None
@@ -128,7 +128,7 @@ class _Set:
         self.stored: Any = None
 
     def lay_out(self, which: Any) -> None:
-        """Lay out a sparse A. which: the layout of each row and each instruction of a chain; empty if A is dense."""
+        """Lay out a sparse A. which: layouts of rows and instructions, [METADATA_LINES * chain]; not used if A is dense."""
         if self._every_metadata is None:
             return
         chain, k = self.program.shape.chain, self.program.shape.inst.k
@@ -217,7 +217,7 @@ class GoldenBench:
         return shrink(query, expect, in_a_row(self.inst, seen.chain), seen.found)
 
     def _begun(self, operands: _Set, source: _Source | None = None) -> _Set:
-        """Put all work of one set on the stream without waiting. source: None for the one with the least time spent."""
+        """Put all work of one set on the stream without waiting. source: None for the one with the least `spent`."""
         operands.started.record()
         source = source or min(self._sources, key=lambda each: each.spent)
         source.spent += source.cost
@@ -309,7 +309,7 @@ class GoldenBench:
         return tally[:MOST_SMS], tally[MOST_SMS:-1], records, milliseconds
 
     def _seen(self, finished: _Set, records: Any) -> Iterator[SeenWord]:
-        """Return the first mismatches of each SM, at most SEEN_OF_A_SET."""
+        """Yield the first mismatches of each SM, at most SEEN_OF_A_SET for each."""
         words = [record for record in records.tolist() if record[3] != NOWHERE]
         for sm in dict.fromkeys(record[0] for record in words):
             for record in [each for each in words if each[0] == sm][:SEEN_OF_A_SET]:

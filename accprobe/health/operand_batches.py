@@ -22,7 +22,7 @@ from accprobe.verify.coverage.coverage import covering
 from accprobe.verify.layouts import events_of_layouts
 
 TOGGLING = "toggling"
-"""Operands with all bits of sign and significand inverted from step to step."""
+"""The kind of operands in which every other step has the bits of `turned_over` of the step before inverted."""
 
 NEVER_NUMBERS = "uniform"
 """The kind of floating-point operands from which chains make NaN almost always."""
@@ -30,7 +30,7 @@ NEVER_NUMBERS = "uniform"
 
 @dataclass(frozen=True)
 class OperandKind:
-    """One way to draw operands. toggling: every other step is the inverse of the one before."""
+    """One way to draw operands. toggling: as TOGGLING says."""
 
     name: str
     recipe: Recipe
@@ -65,7 +65,7 @@ class OperandBatch(NamedTuple):
 
 
 def covering_sets(inst: Instruction, shape: GoldenShape, model: DotModel, seed: int) -> Iterator[OperandBatch]:
-    """Return as many sets as are needed to hold each dot product that covers the model, and for a sparse A each layout."""
+    """Yield as many sets as hold each dot product that covers the model, and for a sparse A all of `covering_layouts`."""
     made, order = covering(alike(inst.stored), model, seed).request, covering_layouts(inst)
     rows, columns = shape.steps * shape.rows, shape.steps * shape.columns
     pairs = np.arange(min(rows, columns))

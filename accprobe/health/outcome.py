@@ -22,7 +22,7 @@ GpuStatus = Literal["healthy", "differs", "failed"]
 
 
 class Smallest(StrictRecord):
-    """The fewest operands that still differ; every other product is 0 × 0."""
+    """The fewest operands whose result still differs; every other product is 0 × 0."""
 
     exchange: Exchange
     expected: str
@@ -61,14 +61,15 @@ class HealthMismatch(StrictRecord):
 
 
 FULL_LOAD = 0.25
-"""Smallest share of a unit's time in which its kernel computes. Preparing operands takes the rest."""
+"""Share of a unit's `seconds` from which `loaded_seconds` counts as full load. Making operands takes most of the rest."""
 
 
 class UnitOutcome(StrictRecord):
-    """One matrix unit. dots: results compared; computed: these and the intermediate results of their chains.
+    """One matrix unit or function unit. dots: results compared; computed: these and the intermediate results of their chains.
 
-    seconds: wall time without preparation. loaded_seconds: the part in which the kernel multiplied random operands at full
-    load, None where the host compares. loaded_computed: as `computed`, in that part.
+    seconds: wall time of its turns, which also draw and evaluate operands, without `UnitBench.prepare`. loaded_seconds: the
+    part in which kernels compute on random operands at full load, None where the host compares. loaded_computed: as `computed`,
+    in that part.
     """
 
     unit: str
@@ -103,7 +104,7 @@ class ClusterNode(StrictRecord):
 
 
 class Sensors(StrictRecord):
-    """NVML's values at one moment; None where the board has none.
+    """NVML's values at one moment; None where it gives none.
 
     Temperature in °C, clocks in MHz, power in W. ecc: corrected and uncorrected errors since the driver was loaded; remapped:
     rows remapped for either. throttled: reasons for lower clocks.
@@ -132,8 +133,8 @@ class Load(StrictRecord):
 class GpuOutcome(StrictRecord):
     """One GPU, so far.
 
-    device: the user's name, "cuda:0". reason: why it failed. finished: the whole plan was done. models: source of the models;
-    remark: whether they are of this GPU kind. wrong_by_sm: mismatches of each SM that has some, "" for an unknown SM. vanished:
+    device: the user's name, "cuda:0". reason: why it ended early. finished: the whole plan was done. models: source of the
+    models; remark: as in `Trusted`. wrong_by_sm: mismatches of each SM that has some, "" for an unknown SM. vanished:
     comparisons of `wrong` that failed although each result was right on a second look: a fault of the comparison, which uses
     the SM's integer units and registers. sensors_missing: why there are no sensors. shared: other users of the GPU, in words.
     node: None on this host. deaths: how often a process that checked it died. below_full_load: units that did not reach

@@ -26,7 +26,7 @@ UNHURRIED = 5.0
 @dataclass(frozen=True)
 class CheckPlan:
     """The check of one GPU. seconds: wall time including start-up, unless a unit then gets less than `least`. like: source of
-    the models ("h200", "sim:h100", a report's file), None for the recorded report of that GPU kind. again: repetitions of a
+    the models ("h200", "sim:h100", a report's file), None for those that `trusted` chooses. again: repetitions of a
     mismatch on its SM. serial: put the board's serial number in the outcome.
     """
 

@@ -16,8 +16,9 @@ from accprobe.function.compositions import truncated_units
 from accprobe.function.fit import infer_table_model
 from accprobe.function.model import SCALINGS, FunctionModel
 from accprobe.function.quadratic import IN_CACHE
+from accprobe.function.reference import FormatConversion, special_words, unlike
 from accprobe.function.statistics import Pass
-from accprobe.isa.formats import FORMATS
+from accprobe.isa.formats import FORMATS, Format
 from accprobe.records.functions import TableModelRecord
 from accprobe.report.report import Report
 
@@ -225,6 +226,15 @@ def test_units_of_16_bit_formats_truncate_those_of_f32(function: str, fmt: str, 
     """The SHA-256 of all 65,536 results of ex2.approx.f16 and others on an H100."""
     model, *_ = truncated_units(function, FORMATS[fmt], FORMATS[fmt])
     assert hashlib.sha256(model.words(np.arange(65536, dtype=np.uint16)).tobytes()).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("fmt", [each for each in FORMATS.values() if each.is_float and each.bits <= 8], ids=str)
+def test_narrow_formats_have_only_the_special_words_that_they_encode(fmt: Format) -> None:
+    """Scales have no sign, ue8m0 no zero, and e2m1, e2m3 and e3m2 no NaN."""
+    words = np.arange(1 << fmt.bits, dtype=np.uint8)
+    values, special = fmt.values(words), special_words(fmt)
+    assert ("NaN" in special, "+0" in special) == (np.isnan(values).any(), (values == 0).any())
+    assert not unlike(FormatConversion(nan=None).words(values, fmt), words, fmt, any_nan=True).any()
 
 
 # Borders: of subnormal numbers, f16, powers of two, tables, overflow and infinity, and halves between numbers.
