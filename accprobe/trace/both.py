@@ -126,7 +126,7 @@ def isolate_program(name: str, file: str, ending: Callable[[], str]) -> Iterator
 
 
 def _find_holder(name: str) -> tuple[Any, str]:
-    """Return where a flag such as "torch.backends.cuda.matmul.allow_tf32" is an attribute. Raises AccprobeError."""
+    """Return the owner of a flag such as "torch.backends.cuda.matmul.allow_tf32" and its name in it. Raises AccprobeError."""
     owner, _, attribute = name.rpartition(".")
     with suppress(ImportError, AttributeError, ValueError):
         if name.startswith("torch.") and hasattr(holder := resolve_name(owner), attribute):

@@ -36,7 +36,7 @@ _REDUCTIONS = (
     "sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "cumsum", "prod", "native_layer_norm", "native_group_norm",
     "native_batch_norm", "_fused_rms_norm", "index_add", "scatter_add", "index_put", "aten.dot", "mv", "pool", "loss",
 )  # fmt: skip
-"""Words in the names of operations that add."""
+"""Words in the names of operations that add, or multiply, many elements."""
 
 _ONLY_ADDS = {"aten.add", "aten.sum"}
 
@@ -144,7 +144,7 @@ def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def _chance(operation: TracedOperation) -> str:
-    """Return the share of elements that a dropout sets to zero: " (p 0.1)"."""
+    """Return the probability with which a dropout sets an element to zero: " (p 0.1)"."""
     arguments = named_arguments(operation)
     p = arguments.get("dropout_p", arguments.get("p", arguments.get("argument 1")))
     if not isinstance(p, int | float):
@@ -184,7 +184,9 @@ def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def _differing_words(x: Any, y: Any) -> str:
-    """Return "12 of 512 elements differ", which bit of one does, or that one tensor is the other one rounded."""
+    """Return "12 of 512 elements differ", the bit in which a single one does, the types, or that one tensor is the other
+    rounded.
+    """
     import torch
 
     first, second = comparable_words(x, y)
@@ -192,7 +194,8 @@ def _differing_words(x: Any, y: Any) -> str:
     count = int(differ.sum())
     if count == 1:
         bits = (int(first[differ]) ^ int(second[differ])) & ((1 << 8 * first.element_size()) - 1)
-        which = f", in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 and x.dtype == y.dtype else ""
+        has_words = x.dtype == y.dtype and x.element_size() == first.element_size()
+        which = f", in bit {bits.bit_length() - 1}" if bits.bit_count() == 1 and has_words else ""
         return f"1 of {first.numel():,} elements differs{which}"
     if not count and x.dtype != y.dtype:
         return f"{x.dtype} against {y.dtype}".replace("torch.", "")
@@ -318,7 +321,10 @@ def _adds(packet: str) -> bool:
 
 
 def _reduction(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name the sums of both sides; None for sums of two terms, which have one tree. Verified if both sides only add."""
+    """Name the sums of both sides; None for other operations with sums of two terms, which have one tree.
+
+    Verified if the operations that only one side has only add, and both sides give their recorded bits again.
+    """
     if left.packets == right.packets:
         return Cause("reduction", f"another order of a sum{kernel_names(left, right)}; {NOT_MODELLED}")
     operations = (*left.operations, *right.operations)

@@ -1,7 +1,8 @@
 """Compares two traces: aligns their operations, and finds each origin of a difference.
 
 An origin is an operation with equal inputs and different outputs. If the runs execute different operations, an origin is those
-between the last equal values and the first that differs. Differences that follow from other inputs are consequences.
+between the last equal values and the first that differs. An input of the runs that differs is an origin without operations.
+Differences that follow from an origin are consequences.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from accprobe.trace.sides import OriginSide
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "deferred", "only one"]
-"""unmapped: the parts of an operation cannot be compared. only one: the other run does not have it. deferred: its results are
-compared only where they are read: it is in a block that differs, or returns a constant, or the partial sum of a rank.
+"""unmapped: the values of an operation, or their mapped parts, cannot be compared. only one: the other run does not have it.
+deferred: its results are compared only where they are read: it is in a block that differs, or returns a constant, or the
+partial sum of a rank.
 """
 
 Kind = Literal[
@@ -39,7 +41,7 @@ NOT_REACHED = "not explained: interrupted"
 """Cause of an origin until it is explained."""
 
 ALIGN_WORK = 20_000_000
-"""Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name is aligned with the n-th."""
+"""Pairs of equal keys up to which difflib aligns operations by name; beyond, the n-th of a name only with the n-th."""
 
 MOST_NAMED = 4
 """Operations of a block up to which each is named."""
@@ -47,7 +49,8 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Cause:
-    """verified: both sides gave their recorded results again, or their models predict them bit for bit.
+    """verified: both sides gave their recorded results again, their models or functions predict them bit for bit, or the
+    recorded values alone show the cause.
 
     fixes: changes that made both sides equal when tried. fixes_tried: fixes were wanted, even if none was found.
     """
@@ -61,11 +64,13 @@ class Cause:
 
 @dataclass
 class DifferenceOrigin:
-    """Operations of both runs that compute different bits from equal values. left, right: one each, or blocks of several.
+    """Operations of both runs that compute different bits from equal values. left, right: one each, blocks of several, or
+    none.
 
-    values: the results that differ. readers: for blocks, the operations that read them. unrecorded: sides, "A" or "B", whose
-    value comes from no recorded operation: an input of the run, or compiled code. sides: both sides with their operands, empty
-    until they are explained. differing: elements that differ, of so many compared ones; None if the results were not kept.
+    values: the results that differ. readers: the operations that read these values; None for a pair of aligned operations.
+    unrecorded: sides, "A", "B" or "AB", whose value comes from no recorded operation: an input of the run, or compiled code.
+    sides: both sides with their operands, empty until they are explained. differing, of: how many elements differ, of how many;
+    None if the results were not kept.
     """
 
     left: tuple[TracedOperation, ...]
@@ -129,7 +134,7 @@ class TraceComparison:
         return all(x == "equal" for x in results) if results else not self.count("unmapped")
 
     def count(self, state: OperationState) -> int:
-        """Return the operations in a state: of the two runs, the larger number."""
+        """Return the number of operations in a state, in the run that has more of them."""
         runs = zip(self.states, self.traces, strict=True)
         return max(sum(states[x.number] == state for x in trace.operations if x.name != "return") for states, trace in runs)
 
@@ -165,9 +170,10 @@ def compare_traces(
 
 
 def align(a: Sequence[TracedOperation], b: Sequence[TracedOperation]) -> list[tuple[int, int]]:
-    """Return pairs of numbers of operations that correspond: by module path and name, in order; in the gaps by name alone.
+    """Return pairs of numbers of operations that correspond: by phase, module path and name, in order; in the gaps by phase and
+    name.
 
-    Compiled code has other module paths, or none.
+    If one side is compiled or has no modules, all by phase and name: compiled code has other module paths, or none.
     """
     compiled = any(x.name.startswith("triton.") for x in (*a, *b))
     if compiled or not all(any(x.module for x in side) for side in (a, b)):
@@ -207,7 +213,8 @@ def _numbered(keys: Keys) -> Keys:
 
 
 class _Run:
-    """One trace as a graph. known: hashes of its values and of their parts. states: of its operations, as far as compared.
+    """One trace as a graph. known: hashes of its values, their parts and their bases. states: of its operations, as far as
+    compared.
 
     mixing: operations with rows in another order, and their module.
     """
@@ -260,7 +267,7 @@ class _Comparing:
         outputs_equal = len(x.outputs) == len(y.outputs) and all(map(same, x.outputs, y.outputs))
         if self._found.traces[0].source and self._found.origins and not (x.inputs or y.inputs or outputs_equal):
             return "consequence"  # a dump without inputs: origins after the first one cannot be distinguished
-        overwrites = x.random and x.packet.endswith("_")  # as aten.uniform_ does, memory whose content is undefined
+        overwrites = x.random and x.packet.endswith("_")  # such as aten.uniform_: its memory may be undefined
         if len(x.inputs) == len(y.inputs) and (overwrites or all(map(same, x.inputs, y.inputs))):
             if self._mixes(x, y) and not outputs_equal:
                 return "unmapped"

@@ -251,7 +251,7 @@ def _read_sglang(folder: Path, mapped: Mapped | None) -> RecordedTrace:
 
 
 def _tensor_of(path: Path) -> Any:
-    """Return the tensor of a file that torch.save wrote; None if it holds another value. Raises RecordingError."""
+    """Return the tensor of a file that torch.save wrote; None if it has no dense one. Raises RecordingError, ToolMissing."""
     try:
         import torch
     except ImportError as e:

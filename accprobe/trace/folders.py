@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -32,7 +32,7 @@ from accprobe.trace.sides import KeptCalls
 from accprobe.trace.storages import has_storage
 
 MOST_SAVED = 1 << 33
-"""Bytes of operands that one trace saves."""
+"""Most bytes of operands that one trace saves; operands beyond are left out."""
 
 MOST_NAMES = 4
 """How many --save options an advice lists; for more it has one for all operations."""
@@ -51,11 +51,12 @@ def record(
     limit: int | None = None,
     kernels: bool = False,
 ) -> Iterator[Recorder]:
-    """Record every torch operation that runs inside to a folder.
+    """Record the torch operations that run inside to a folder (see `accprobe.trace.recorder`). Raises AccprobeError, OSError.
 
     mapping: the part of each tensor that another run has too, such as "batch=8" (see `accprobe.trace.mapping`).
     save: operations to save operands of, by number or by a glob of the module path or name.
-    steps, limit: after how many steps or operations the recording ends. kernels: record kernel names, which is slow.
+    steps: after how many steps of optimizers, or calls of the outermost module without an optimizer, the recording ends.
+    limit: after how many operations. kernels: record kernel names, which is slow.
     """
     mapped = part_of(mapping) if mapping else None
     writer = create_writer(Path(folder), mapped)
@@ -201,9 +202,10 @@ def _read_saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> Kep
 
 
 def _rebuild_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | None:
-    """Return an operation with its saved operands; None where one is missing.
+    """Return an operation with its saved operands; None where one of them, or its arguments, are missing.
 
-    A trace is data of another machine: only functions of tensors are called, such as aten.mm, and the operations of a dropout.
+    A trace is data of another machine: only functions of tensors are called, such as aten.mm, and those of IN_PLACE.
+    Raises ValueError if the operands do not fit the record.
     """
     function, arguments = aten_operation(operation.name), arguments_of(operation)
     names = [f"{operation.number}.in{i}" for i in range(len(operation.inputs))]
@@ -238,7 +240,9 @@ def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: T
 
 
 def _restored(arguments: Any, operands: Sequence[Operand]) -> Any:
-    """Return recorded arguments with operands in the place of each "tensor", and torch's types in the place of their names."""
+    """Return recorded arguments with operands in the place of each "tensor", and torch's types and complex
+    numbers in the place of their text. Raises ValueError if there are fewer operands.
+    """
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -249,6 +253,8 @@ def _restored(arguments: Any, operands: Sequence[Operand]) -> Any:
     def restore(text: str) -> Any:
         if text == "tensor":
             return next(remaining)
+        with suppress(ValueError):
+            return complex(text)  # such as "(1+2j)"
         found = getattr(torch, text.removeprefix("torch."), None) if text.startswith("torch.") else None
         return found if isinstance(found, torch.dtype | torch.layout | torch.memory_format) else text
 

@@ -73,7 +73,7 @@ def _names(one: SideFunction, other: SideFunction) -> str:
 
 
 def _operand(side: OriginSide) -> Any:
-    """Return the one tensor that the operations of a side read, and that has the shape of the result; None otherwise."""
+    """Return the only tensor of several elements that a side reads, if it has the shape of the result; else None."""
     made: set[int] = set()
     found: dict[int, Any] = {}
     for call in side.calls:
@@ -138,9 +138,12 @@ def _of_torch(steps: str) -> Library:
 
 
 def _distance(x: Any, y: Any, in_ulp: bool = False) -> str:
-    """Return the largest difference of two results. in_ulp: in numbers of their format."""
+    """Return the largest difference of two results. in_ulp: counted in representable numbers of their format."""
     if not in_ulp:
-        return f"results differ by up to {(x.double() - y.double()).abs().max().item():.1e}"
+        import torch
+
+        wide = torch.complex128 if x.is_complex() or y.is_complex() else torch.float64
+        return f"results differ by up to {(x.to(wide) - y.to(wide)).abs().max().item():.1e}"
     library = library_of(x)
     received = library.received(x)
     assert received is not None

@@ -1,4 +1,4 @@
-"""Hashes of many tensors in one kernel launch, which reads any strides and never waits for the GPU.
+"""Hashes of many tensors in one kernel launch, which reads strided tensors in place and never waits for the GPU.
 
 The kernel is probes/tensor_hash.cu. It is launched with ctypes, since a launch takes a few microseconds this way.
 """
@@ -51,7 +51,8 @@ class MemoryLayout:
     """The memory layout of a tensor. dtype: the name of its type. size: in bytes.
 
     view: the bytes of its `TensorView` in tensor_hash.cu. blocks: number of thread blocks that hash it. kind: 64 bits of the
-    type and the size, which are mixed into the hash. needs_copy: the kernel cannot read these strides, only a contiguous copy.
+    type and the size, which are mixed into the hash. needs_copy: the kernel reads only a contiguous copy, as this layout has
+    more than DIMENSIONS dimensions or at least 2^31 elements or 4-byte words.
     """
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> None:
@@ -79,7 +80,7 @@ class MemoryLayout:
 def _merged_dimensions(shape: Sequence[int], strides: Sequence[int], width: int) -> list[tuple[int, int]]:
     """Return sizes and strides in bytes, in which neighbouring dimensions that one stride covers are one.
 
-    A word of more than 4 bytes adds a dimension of 4-byte words.
+    An element of more than 4 bytes adds a dimension of 4-byte words.
     """
     dimensions = [(size, stride * width) for size, stride in zip(shape, strides, strict=True) if size != 1]
     merged: list[tuple[int, int]] = []
@@ -105,7 +106,7 @@ class HashKernel:
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._batch))
 
     def launch(self, addresses: Sequence[int], layouts: Sequence[MemoryLayout], hashes: int, stream: int) -> None:
-        """Start adding to the hashes of at most TENSORS tensors. hashes: address of their accumulators, int64 [n, 2]."""
+        """Start adding to the sums of at most TENSORS tensors. hashes: their address, int64 [n, 2]. Raises RuntimeError."""
         import torch
 
         ends = list(accumulate([x.blocks for x in layouts]))

@@ -1,12 +1,14 @@
 """128-bit hashes of the bits of tensors, computed on the device of the tensor and fetched later.
 
-The bits of a tensor, in its logical order, are 32-bit words; the last one is filled with zeros. A hash has two lanes. Each is
-the sum of all words times 64-bit weights, modulo 2^64. Each position has its own weight, so the order of words matters.
-With random weights, two different contents would agree with a probability below 2^-60 (multilinear hashing: Lemire and Kaser,
-Strongly universal string hashing is fast, Computer Journal 2014). These weights are constants that look random: contents that
-were not made to collide are assumed to agree as seldom.
+The bits of a tensor, in its logical order, are 32-bit words; the last one is filled with zeros. A hash has two lanes of 64
+bits. Each has a sum: all words times 64-bit weights, modulo 2^64. Each position has its own weight, so the order of words
+matters. A lane is the finalizer of splitmix64 of its sum XOR `MemoryLayout.kind`, which depends on the dtype and the byte size:
+equal bits of another dtype have another hash. With random weights, two different contents would agree with a probability below
+2^-60 (multilinear hashing: Lemire and Kaser, Strongly universal string hashing is fast, Computer Journal 2014). These weights
+are constants that look random: contents that were not made to collide are assumed to agree as seldom.
 
-A GPU computes both lanes of many tensors in one kernel (`accprobe.trace.hash_kernel`); elsewhere torch computes the same sums.
+A CUDA GPU computes the sums of many tensors in one kernel (`accprobe.trace.hash_kernel`); elsewhere torch computes the same
+sums.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ _SLOTS = 1 << 13
 """Hashes in one buffer on a GPU."""
 
 _MOST_WAITING = 1 << 28
-"""Bytes of tensors that wait on a GPU: their memory cannot be used again meanwhile."""
+"""Bytes of waiting tensors at which their hashing starts: their memory cannot be used again while they wait."""
 
 HashWords = NDArray[np.uint64]
 
 
 def _mixed(x: HashWords) -> HashWords:
-    """Return the finalizer of splitmix64: each bit of a word changes half of the result."""
+    """Return the finalizer of splitmix64: a changed bit of a word changes about half of the bits of its result."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ x >> np.uint64(shift)) * np.uint64(factor)
     return x ^ x >> np.uint64(31)
 
 
 def _table(number: int, size: int) -> NDArray[np.int64]:
-    """Return odd weights: multiplication by an odd number modulo 2^64 is reversible, so it loses no difference."""
+    """Return odd weights. Multiplication by an odd number modulo 2^64 is reversible, so it loses no difference."""
     at = (np.uint64(number) << np.uint64(40)) + np.arange(1, size + 1, dtype=np.uint64)
     return (_mixed(at * np.uint64(ODD_MULTIPLIER)) | np.uint64(1)).view(np.int64)
 
@@ -72,7 +74,7 @@ def words_of(tensor: Any) -> Any:
     flat = tensor.detach().contiguous().reshape(-1)
     if flat.dtype.is_complex:
         flat = torch.view_as_real(flat).reshape(-1)
-    if flat.stride(0) != 1:  # of one element, which is contiguous with any stride
+    if flat.stride(0) != 1:  # a tensor of one element is contiguous with any stride
         flat = flat.as_strided(flat.shape, (1,))
     size = flat.element_size()
     if size < 4 and (flat.numel() * size % 4 or flat.storage_offset() * size % 4):
@@ -100,8 +102,8 @@ def lanes(tensor: Any) -> Any:
 
 @dataclass(slots=True)
 class _GpuHashes:
-    """Hashes on one GPU. sums: slots to which the kernel adds. values, kinds: by slot, the value that gets the hash and the
-    kind of its layout.
+    """Hashes on one GPU. sums: slots to which the kernel adds. values, kinds: by slot, the value that gets the hash and
+    `MemoryLayout.kind`.
 
     waiting: values, addresses, layouts and storages of tensors that are not hashed yet. It holds no tensors: a reference to a
     tensor would make autograd copy gradients. stream: on which they will be hashed. bytes: their size.
@@ -140,10 +142,10 @@ class HashQueue:
         self._full: list[_GpuHashes] = []
         self._gpus: dict[int, _GpuHashes | None] = {}
         self._of_torch: list[tuple[TensorValue, int, Any]] = []
-        """Values with the kinds of their layouts and the sums that torch computed."""
+        """Values with `MemoryLayout.kind` and the sums that torch computed."""
 
     def add(self, value: TensorValue, tensor: Any, layout: MemoryLayout, memory: Any) -> None:
-        """Hash a tensor, for a value that `fetch` fills in. A tensor without data has no hash. memory: its storage."""
+        """Hash a tensor, for a value that `fetch` fills in. A meta tensor has no hash. memory: its storage."""
         gpu = self._gpus.get(tensor.get_device()) or self._open_gpu(tensor)
         if gpu is None:
             if not tensor.is_meta:
@@ -174,7 +176,7 @@ class HashQueue:
                 import torch
 
                 sums = torch.zeros((_SLOTS, HASH_LANES), dtype=torch.int64, device=tensor.device)
-                torch.accelerator.synchronize(tensor.device)  # tensors of any stream may be hashed
+                torch.accelerator.synchronize(tensor.device)  # a launch on any stream may add to these zeros
                 self._gpus[device] = _GpuHashes(kernel, sums)
         return self._gpus[device]
 
@@ -207,7 +209,7 @@ def _fill(values: Sequence[TensorValue], kinds: Sequence[int], sums: Any) -> Non
 
 
 def hash_of(tensor: Any) -> str:
-    """Return the hash of one tensor."""
+    """Return the hash of a strided tensor: 32 hexadecimal digits, "" for a meta tensor."""
     queue, value = HashQueue(), TensorValue(0, "", (), (), "")
     queue.add(value, tensor, find_memory_layout(tensor.shape, tensor.stride(), tensor.dtype), tensor.untyped_storage())
     queue.fetch()

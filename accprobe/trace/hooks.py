@@ -115,7 +115,7 @@ def before_launches(start: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def inductor_kernels(record: Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]) -> Iterator[None]:
-    """Pass each launch of Inductor's Triton kernels to `record`."""
+    """Pass each launch of Inductor's Triton kernels on a GPU to `record`, except those of its benchmarks."""
     import torch
 
     if not torch.cuda.is_available():  # importing Inductor takes seconds, and its kernels for CPUs are not seen

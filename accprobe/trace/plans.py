@@ -36,8 +36,8 @@ MOST_INFERRED = 2
 EXPLAIN_AT_MOST = 1 << 28
 """Maximum number of products to add to compare a plan with the results."""
 
-MOST_SECONDS, MOST_EXPLAINED = 30, 10
-"""Seconds for the plan of one product, and for known plans after it was probed."""
+MOST_SECONDS, KNOWN_SECONDS = 30, 10
+"""Seconds for the plan of one product, and for known plans of a product that can also be probed."""
 
 
 class OutOfTime(AccprobeError):
@@ -102,7 +102,7 @@ class PlanCache:
     def of(self, key: Any, product: RecordedProduct) -> tuple[RegionPlans | None, int]:
         """Return the best plan of a product, None if none was found, and its mismatches.
 
-        Raises OutOfTime if a search for this key was or is ended.
+        Raises OutOfTime if a search for this key was or is ended, and no plan gives the words.
         """
         plans = self.known.setdefault(key, [])
         counted = [(plan, mismatches(plan, product)) for plan in plans]
@@ -138,11 +138,14 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
 
 
 def _known(product: RecordedProduct) -> RegionPlans | None:
-    """Return the known plan nearest to the recorded words, None if there is none, with scales, or if it takes too long."""
+    """Return the known plan nearest to the recorded words; None if there is none, with scales, or if it takes too long.
+
+    Raises OutOfTime if it takes too long and the product cannot be probed.
+    """
     a, b, scales, d = product.words
     if scales is not None:
         return None
-    limit = _TimeLimit(MOST_SECONDS if product.call is None else MOST_EXPLAINED)
+    limit = _TimeLimit(MOST_SECONDS if product.call is None else KNOWN_SECONDS)
     readings = _readings(product)
     try:
         (found,) = explain(readings, a, b, [d], at_most=EXPLAIN_AT_MOST, progress=limit.check)

@@ -32,7 +32,9 @@ FINDINGS_OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 
 
 def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name a product that adds a bias itself, against a product and an addition; verified if both are equal without it."""
+    """Name a product that adds a bias itself, against a product and an addition; verified if both are equal without it
+    and give their recorded bits again.
+    """
     for name, fused, other, apart in pair_sides(left, right):
         if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
             ["aten.mm", "aten.add"],
@@ -71,7 +73,7 @@ def _depths(side: OriginSide) -> list[int]:
 
 
 def cause_of_products(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name the difference of two products and torch's flags that differ; None if a side is more than one product."""
+    """Name the difference of two products and torch's flags that differ; None if a side is not one product."""
     found = _inferred_cause(left, right)
     if found is not None:
         return replace(found, text=found.text + _flags(left, right))
@@ -261,7 +263,8 @@ def _padded_rows(left: OriginSide, right: OriginSide) -> int:
     if rows == len(a):
         return 0
     padded = {place: repeated(a)}
-    if small.packets[0] == SCALED and (scales := operands[2].tensor).shape == (len(a), 1):
-        padded[2] = repeated(scales)
+    by_row = {SCALED: 2, "aten.addmm": 0}.get(small.packets[0], place)  # scales of rows, or a bias of shape [M, N]
+    if (other := operands[by_row].tensor).dim() == 2 and len(other) == len(a):
+        padded[by_row] = repeated(other)
     got = small.calls[0](padded)[0][: len(a)]
     return 0 if count_differing(got, wanted[: len(a)]) else rows

@@ -1,8 +1,9 @@
-"""Records every operation that reaches torch's dispatcher.
+"""Records the operations that reach torch's dispatcher, except those that make views or memory without content.
 
 `TorchDispatchMode` sees operations below autograd: forward, backward and optimizer, and the library calls of code that Inductor
-compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. It does not see a kernel of
-another library that is called past the dispatcher. A tensor to which it writes in place may have the hash of what it wrote.
+compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. The recorder does not
+see a kernel of another library that is called past the dispatcher. A tensor to which such a kernel writes in place may get the
+hash of its new content.
 Tested with torch 2.11 and 2.13; needs 2.10 or later.
 """
 
@@ -50,8 +51,9 @@ Keep = Callable[[TracedOperation], bool]
 class Recorder:
     """Records inside `with recorder.recording():`.
 
-    mapped: the part that is hashed beside each tensor. steps, limit: end the recording. keep: operations with operands and
-    results to copy to `kept`.
+    mapped: the part that is hashed beside each tensor. steps, limit: after how many steps or operations the recording ends.
+    kernels: record kernel names. keep: operations with operands and results to copy to `kept`. stopped: the option that ended
+    the recording. paused: how many `pause_recording` are open.
     """
 
     mapped: Mapped | None = None
@@ -143,7 +145,7 @@ class Recorder:
         return result
 
     def _results(self, schema: Schema, arguments: tuple[Any, ...], keywords: Mapping[str, Any], read: Any, result: Any) -> Any:
-        """Return the tensors that an operation wrote, views of its inputs left out."""
+        """Return the tensors that an operation returned in new memory or wrote to, and note its writes."""
         addresses = {x.untyped_storage()._cdata for x in read if has_storage(x)}
         results = [x for x in tensors_in(result) if not has_storage(x) or x.untyped_storage()._cdata not in addresses]
         for i, name in schema.written:
@@ -253,7 +255,7 @@ def check_torch() -> None:
 
 
 def torch_versions() -> dict[str, str]:
-    """Return versions and devices that decide the bits of a run."""
+    """Return the version of torch and, with a GPU, the version of CUDA and the name of the current GPU."""
     import torch
 
     found = {"torch": torch.__version__}
@@ -263,7 +265,7 @@ def torch_versions() -> dict[str, str]:
 
 
 class ProductFlags:
-    """Torch's flags of matrix products. They are read by functions of torch written in C, faster than its attributes."""
+    """Torch's flags of matrix products. They are read by C functions of torch, which are faster than its attributes."""
 
     def __init__(self) -> None:
         import torch

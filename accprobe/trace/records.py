@@ -26,10 +26,11 @@ OPERATION_FILE, OPERAND_FILE = "trace.jsonl", "operands.safetensors"
 
 MOST_OPERATIONS, MOST_LINE, MOST_DIMENSIONS, MOST_VALUES, MOST_TEXT = 1 << 20, 1 << 22, 16, 1 << 14, 1 << 14
 """Limits of what is read: operations of a trace, bytes of a line, dimensions of a tensor, tensors of an operation, characters
-of a name.
+of a text.
 """
 
 MOST_SIZE = 1 << 48
+"""Largest size, stride, id or number of elements in a trace."""
 
 UNDEFINED = "undefined"
 """Stands for the hash of a tensor with meaningless bits, such as the state that an attention returns."""
@@ -49,9 +50,9 @@ _Texts = Annotated[tuple[_Text, ...], Field(max_length=MOST_VALUES)]
 class TensorValue:
     """A tensor at the input or the output of an operation. Its hashes are filled in when they are fetched from the device.
 
-    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, "" where there are
-    none to read, as of meta and of sparse tensors. parts: hashes of the parts that a mapping compares. base: of a view of an
-    input of the run, the hash of its whole storage.
+    id: identifies the data of a storage between two writes; views of it have the same. hash: of its bits, UNDEFINED, or ""
+    where there are none to read, as of meta and of sparse tensors. parts: hashes of the parts that a mapping compares. base: of
+    a view of an input of the run, the hash of its whole storage.
     """
 
     id: _Size
@@ -83,8 +84,9 @@ _Values = Annotated[tuple[_Value, ...], Field(max_length=MOST_VALUES)]
 
 
 class TracedOperation(NamedTuple):
-    """One operation; a line of the file lists its fields. phase: forward, backward or optimizer. arguments: those that are not
-    tensors. random: whether it draws random numbers. flags: torch's flags of matrix products when it ran.
+    """One operation; a line of the file lists its fields. phase: forward, backward or optimizer. arguments: JSON with "tensor"
+    in the place of each tensor, or "" if all are tensors. random: whether it draws random numbers. flags: torch's flags of
+    matrix products when it ran. kernels: names of its GPU kernels, if they were recorded.
     """
 
     number: _Size
@@ -100,14 +102,15 @@ class TracedOperation(NamedTuple):
 
     @property
     def packet(self) -> str:
-        """Return the name without its overload: "aten.mm" of "aten.mm.default"."""
+        """Return the name without its overload: "aten.mm" of "aten.mm.default"; outside of aten, only without ".default"."""
         parts = self.name.split(".")
         return ".".join(parts[:2]) if parts[0] == "aten" else self.name.removesuffix(".default")
 
 
 @dataclass
 class RecordedTrace:
-    """A recorded run. part: the mapping of the hashed parts, such as "batch=8". complete: whether it ended by itself.
+    """A recorded run. part: the mapping of the hashed parts, such as "batch=8". complete: False if the program
+    raised an error or was killed.
 
     stopped: what ended the recording before the program: a limit, or an error of the program.
     source: the tool that wrote a dump, "" for accprobe. lacks: a sentence on what the dump does not have.
@@ -123,7 +126,7 @@ class RecordedTrace:
 
 
 class TraceWriter:
-    """Write a trace line by line, so that a run that crashes leaves what it recorded.
+    """Write a trace line by line, so that a run that crashes leaves the operations that were added. Raises OSError.
 
     The file is opened at the first operation; files of an earlier trace then get a "~". A recording without operations leaves
     the folder as it was.
@@ -218,7 +221,9 @@ def read_trace(folder: Path) -> RecordedTrace:
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """Yield whole lines; the last one of a run that crashed may be incomplete. Raises ValueError for too long or many."""
+    """Yield whole lines; the last one of a run that crashed may be incomplete. Raises ValueError if one is too long, or for too
+    many.
+    """
     for number in count():
         line = file.readline(MOST_LINE + 1)
         if len(line) > MOST_LINE:

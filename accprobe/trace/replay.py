@@ -14,7 +14,7 @@ from accprobe.trace.records import TracedOperation
 from accprobe.trace.schemas import schema_of, tensors_in
 
 ALIGNMENT = 256
-"""Elements: a copy starts at the same place of them, as kernels are selected by the alignment of their operands."""
+"""Elements. A copy has the storage offset of its tensor modulo this, as kernels are selected by the alignment of operands."""
 
 POSITIONS: dict[str, tuple[int, int]] = {
     "aten.mm": (0, 1),
@@ -28,7 +28,7 @@ POSITIONS: dict[str, tuple[int, int]] = {
 COPIES = (
     "aten._to_copy", "aten.clone", "aten.copy_", "aten.cat", "aten.contiguous", "aten.slice_scatter", "aten.select_scatter",
 )  # fmt: skip
-"""Operations that compute nothing."""
+"""Operations that only move or convert elements."""
 
 MIXING = {
     "aten.sort": "dim", "aten.argsort": "dim", "aten.cumsum": "dim", "aten.flip": "dims",
@@ -162,7 +162,7 @@ def differing_arguments(x: TracedOperation, y: TracedOperation) -> str:
 
 
 def terms_of(operation: TracedOperation) -> int:
-    """Return how many terms each sum of a reduction has, at most where its record does not say."""
+    """Return how many terms each sum of a reduction has; an upper bound where its record does not say."""
     if not operation.inputs or not operation.outputs:
         return 0
     shape = operation.inputs[0].shape
@@ -198,18 +198,29 @@ def mixes_rows(x: TracedOperation, y: TracedOperation) -> bool:
 
 
 def tensor_words(tensor: Any) -> Any:
-    """Return the bits of a tensor as integers of its own width, in its shape."""
+    """Return the bits of a tensor as integers of its own width, in its shape; of complex128 two int64, [..., 2]."""
     import torch
 
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    tensor = torch.view_as_real(tensor) if tensor.element_size() == 16 else tensor
     return tensor.detach().contiguous().view(kinds[tensor.element_size()])
 
 
 def comparable_words(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the bits of two tensors on one device, of their values in f64 if the tensors have different types."""
-    if x.dtype != y.dtype and not (x.is_complex() or y.is_complex()):
-        x, y = x.double(), y.double()
-    return tensor_words(x), tensor_words(y).to(x.device)
+    """Return the bits of two tensors on one device, of their values in f64 or complex128 if the tensors have different types.
+
+    Of complex128 elements, which no integer holds, these are the real parts if they differ, else the imaginary parts.
+    """
+    import torch
+
+    if x.dtype != y.dtype:
+        wide = torch.complex128 if x.is_complex() or y.is_complex() else torch.float64
+        x, y = x.to(wide), y.to(wide)
+    first, second = tensor_words(x), tensor_words(y).to(x.device)
+    if x.element_size() == 16:
+        real, imaginary = zip(first.unbind(-1), second.unbind(-1), strict=True)
+        return tuple(torch.where(real[0] != real[1], *pair) for pair in zip(real, imaginary, strict=True))
+    return first, second
 
 
 def count_differing(x: Any, y: Any) -> int:

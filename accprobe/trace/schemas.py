@@ -18,9 +18,9 @@ class Schema:
 
     call: runs the operation without Python code of torch. tensors: the number of its first arguments, if these are all of its
     tensors, else -1. written: position and name of the arguments that it writes; results: names of the arguments that are only
-    written. multiplies: torch's flags of matrix products may matter. dropout: position of the argument `dropout_p`, without
-    which an attention is not random. buffers: first arguments that are only written to. is_collective: it returns before its
-    results are there.
+    written. multiplies: torch's flags of matrix products may matter. random: torch tags it as drawing random numbers. dropout:
+    position of the argument `dropout_p`, None without one; an attention is not random if it is 0. buffers: how many of the
+    first arguments are only written to. is_collective: it returns before its results are there.
     """
 
     def __init__(self, function: Any) -> None:
@@ -97,7 +97,7 @@ def tensors_in(values: Any) -> Iterator[Any]:
         yield from tensors_in(values.to_tuple())
 
 
-_NUMBERS = frozenset((int, float, bool, type(None)))
+_NUMBERS = frozenset((int, float, bool, complex, type(None)))
 
 _TENSOR = "tensor"
 """Stands for a tensor among stored arguments."""
@@ -107,7 +107,7 @@ MOST_ARGUMENTS = 1000
 
 
 Listed = tuple[int, Sequence[Any], Mapping[str, Any] | None]
-"""Arguments without tensors: how many tensors come first, the others, and those with names."""
+"""Arguments: how many tensors come first, the others, and those with names; tensors among these may be "tensor"."""
 
 
 def read_arguments(
@@ -143,7 +143,7 @@ def arguments_text(arguments: Listed | None) -> str:
 
 
 def _divide(value: Any, tensors: list[Any], tensor: Any) -> Any:
-    """Return an argument as it is stored. Its tensors go to `tensors`. tensor: the class of tensors."""
+    """Return an argument as it is stored, without paths. Its tensors go to `tensors`. tensor: the class of tensors."""
     if isinstance(value, tensor):
         tensors.append(value)
         return _TENSOR
@@ -155,10 +155,10 @@ def _divide(value: Any, tensors: list[Any], tensor: Any) -> Any:
 
 
 def _described(value: Any) -> str:
-    """Return a type or a device of torch as text; of other objects the class, because their text may hold an address."""
+    """Return a complex number, or a type or a device of torch, as text; of others the class: their text may hold an address."""
     import torch
 
-    known = torch.dtype | torch.device | torch.layout | torch.memory_format
+    known = complex | torch.dtype | torch.device | torch.layout | torch.memory_format
     return str(value) if isinstance(value, known) else type(value).__name__
 
 

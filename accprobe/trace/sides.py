@@ -14,9 +14,8 @@ from accprobe.trace.replay import COPIES, Operand, RecordedCall, count_differing
 
 @dataclass
 class OriginSide:
-    """One side of an origin. calls: its operations with operands, empty where one lacks them. value: the result that differs.
-
-    run: of this side.
+    """One side of an origin. calls: its operations with operands, empty where one lacks them. value: the result that differs,
+    None if it was not kept. run: the kept calls of this side's run.
     """
 
     operations: tuple[TracedOperation, ...]
@@ -30,7 +29,7 @@ class OriginSide:
 
     @property
     def computed(self) -> list[str]:
-        """Return the packets of operations that compute, those in place by the name of the same one that is not."""
+        """Return the packets of operations that compute, without the "_" of operations in place."""
         return [x.removesuffix("_") for x in self.packets if x not in COPIES]
 
     @property
@@ -43,7 +42,7 @@ class OriginSide:
 
 @dataclass(frozen=True)
 class KeptCalls:
-    """The operations of a run with operands at hand. call: returns one by its number.
+    """The operations of a run with operands at hand. numbers: theirs. call: returns one by its number.
 
     unrepeated: operations that gave other bits when the run was repeated. from_folder: another machine may have recorded it.
     """
@@ -63,7 +62,7 @@ class KeptCalls:
         return OriginSide(operations, calls if len(calls) == len(operations) else (), value, self)
 
     def _value(self, wanted: TensorValue) -> Operand | None:
-        """Return a copy of a value: an operand or a result of some operation that is at hand."""
+        """Return a copy of a value: an operand or a result of an operation at hand; None if no such copy was kept."""
         for number in sorted(self.numbers):
             operation = self.trace.operations[number]
             for kind, values in enumerate((operation.inputs, operation.outputs)):
@@ -76,7 +75,7 @@ class KeptCalls:
 
 
 def kernel_names(left: OriginSide, right: OriginSide) -> str:
-    """Return " (kernel A against B)" where the runs were recorded with kernels and these differ."""
+    """Return " (kernel A against B)" where the runs were recorded with kernels and these differ, else ""."""
     names = [" + ".join(name for x in side.operations for name in x.kernels) for side in (left, right)]
     return f" (kernel {names[0]} against {names[1]})" if all(names) and names[0] != names[1] else ""
 

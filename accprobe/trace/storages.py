@@ -1,7 +1,7 @@
 """Identity of the data of tensors: an id for the data of a storage between two writes, and its hashes.
 
 Hashes are kept until the storage is written to, so that weights are hashed once. A record of each storage is an attribute of
-torch's Python object of it. torch keeps that object as long as the storage, so another storage at its address has none.
+torch's Python object of it. torch keeps that object as long as the storage, so another storage at its address has no record.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from accprobe.trace.records import UNDEFINED, TensorValue
 
 
 class _Storage:
-    """value: the id of its data. is_input: no recorded operation computed it. version: torch's count of writes at the last
-    read; None before the first read, and after a recorded write, which torch counts later. is_opaque: its bits mean nothing.
-    base: the value of all its elements.
+    """The record of a storage. owner: made it. value: the id of its data. is_input: no recorded operation computed it. version:
+    torch's count of writes at the last read; None before the first read, after a recorded write, which torch counts later, and
+    of an inference tensor, which has no count. is_opaque: its bits mean nothing. base: the value of all its elements.
 
     key, view, layout: of the first view since the last write: offset, shape, strides and type, its value, and its layout.
     views: the values of the other views, by their keys.
@@ -39,13 +39,13 @@ class _Storage:
 
 
 class Storages:
-    """mapped: the parts of each tensor that are hashed as well."""
+    """Give the data of storages ids and hashes. mapped: the parts of each tensor that are hashed as well."""
 
     def __init__(self, queue: HashQueue, mapped: Mapped | None) -> None:
         self._queue, self._mapped = queue, mapped
         self.attribute = "_accprobe_trace"
-        """Its name in a storage; recorders that record at the same time have different ones."""
-        self._values = count(1)
+        """Name of the attribute that is the record of a storage. Recorders that run at the same time have different names."""
+        self._ids = count(1)
         self._layouts: dict[Any, MemoryLayout] = {}
         """By offset, shape, strides and type. There are few."""
         self._same: list[tuple[TensorValue, TensorValue]] = []
@@ -54,9 +54,9 @@ class Storages:
         """Values with their parts and their base."""
 
     def values(self, tensors: Iterable[Any]) -> tuple[TensorValue, ...]:
-        """Return the values of tensors that an operation reads, and hash tensors with unknown bits."""
+        """Return the values of tensors that an operation reads, and hash those that have no hash yet."""
         attribute, found = self.attribute, []
-        for tensor in tensors:  # without calls of Python functions, as it takes a third of the time of recording
+        for tensor in tensors:  # values that are known take no call of a Python function, as this loop is much of the time
             try:
                 memory = tensor.untyped_storage()
                 key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
@@ -73,7 +73,7 @@ class Storages:
                 version = None
             if version != storage.version:
                 if storage.version is not None and version is not None:
-                    storage.change(next(self._values))  # an operation that was not recorded wrote to it
+                    storage.change(next(self._ids))  # an operation that was not recorded wrote to it
                 storage.version = version
             if tensor.is_neg() or tensor.is_conj():
                 found.append(self._unread(tensor))
@@ -95,9 +95,9 @@ class Storages:
                 return self._unread(tensor)
             known = storage.view if key == storage.key else storage.views.get(key)
             return known or self._new_view(tensor, memory, storage, key)
-        # New memory without views. Its record is made here, without calls of Python functions.
+        # New memory without views. Its record is made here, with few calls of Python functions.
         layout = self._layouts.get(key) or self._layout(key)
-        identity = next(self._values)
+        identity = next(self._ids)
         value = TensorValue(identity, "", layout.shape, layout.strides, layout.dtype)
         setattr(memory, self.attribute, _Storage(self, identity, key, value, layout))
         self._queue.add(value, tensor, layout, memory)
@@ -124,9 +124,9 @@ class Storages:
         return found
 
     def _unread(self, tensor: Any) -> TensorValue:
-        """Return the value of a sparse, nested or conjugated tensor; its bits are not read."""
+        """Return the value of a sparse, nested, conjugated or negated tensor; its bits are not read."""
         shape = () if tensor.is_nested else tuple(tensor.shape)
-        return TensorValue(next(self._values), "", shape, (0,) * len(shape), str(tensor.dtype).removeprefix("torch."))
+        return TensorValue(next(self._ids), "", shape, (0,) * len(shape), str(tensor.dtype).removeprefix("torch."))
 
     def _layout(self, key: Any) -> MemoryLayout:
         """Return the layout of a view by its offset, shape, strides and type."""
@@ -174,7 +174,7 @@ class Storages:
     def id(self, tensor: Any, settled: bool = True) -> int:
         """Return the id of the data of a tensor. settled: False for what an operation has just written to."""
         if not has_storage(tensor):
-            return next(self._values)
+            return next(self._ids)
         memory = tensor.untyped_storage()
         if settled:
             self.values([tensor])
@@ -190,12 +190,12 @@ class Storages:
         if not has_storage(tensor):
             return
         storage = self._written_storage(tensor, tensor.untyped_storage())
-        storage.change(next(self._values))
+        storage.change(next(self._ids))
         storage.version = None
 
     def _new_storage(self, memory: Any) -> _Storage:
         """Return the record of memory that may have views already."""
-        storage = _Storage(self, next(self._values), None, None, None)
+        storage = _Storage(self, next(self._ids), None, None, None)
         setattr(memory, self.attribute, storage)
         return storage
 
@@ -206,7 +206,7 @@ class Storages:
             return self._new_storage(memory)
         storage.is_input = False
         if storage.version is not None and not tensor.is_inference() and tensor._version != storage.version:
-            storage.change(next(self._values))  # an operation that was not recorded wrote to it
+            storage.change(next(self._ids))  # an operation that was not recorded wrote to it
         return storage
 
 

@@ -12,7 +12,10 @@ from accprobe.trace.replay import adds_other_terms
 
 
 def trace_headline(found: TraceComparison) -> str:
-    """Return "equal: 187 operations", or the first difference and its cause. Results are equal if what the runs return is."""
+    """Return "equal: 187 operations", why the runs cannot be compared, or the first difference and its cause.
+
+    "equal results: …" counts the operations that are not compared, although the runs return equal values.
+    """
     first, second = found.operations
     if found.equal and list_limits(found):
         return f"no difference found: {so_many(max(first, second), 'operation')}"
@@ -38,13 +41,13 @@ def trace_headline(found: TraceComparison) -> str:
 
 
 def find_uncomparable(found: TraceComparison) -> str:
-    """Return why the first result that is not comparable stands before each difference; "" where none does."""
+    """Return why the first operation with a known reason is not comparable; "" if there is none."""
     for i, j in found.pairs:
         x, y = (trace.operations[number] for trace, number in zip(found.traces, (i, j), strict=True))
         if found.states[0][i] != "unmapped":
             continue
         if not all(value.hash for value in (*x.inputs, *x.outputs)):
-            return f"{x.packet} reads or gives a sparse, nested, conjugated or meta tensor; its bits are not read"
+            return f"{x.packet} reads or gives a sparse, nested, meta, conjugated or negated tensor; its bits are not read"
         if found.mapping is not None and adds_other_terms(x, y):
             shapes = operand_shapes(DifferenceOrigin((x,), (y,), (x.outputs[0], y.outputs[0])))
             return f"{x.packet} {shapes} reduces over the mapped dimension, which has different elements in the two runs"
@@ -143,13 +146,13 @@ def differs_in_dtype(origin: DifferenceOrigin) -> bool:
 
 
 def operand_shapes(origin: DifferenceOrigin) -> str:
-    """Return the shapes of the operands of both sides, once where they are the same."""
+    """Return the shapes of operands of the last operation of both sides, once where they are the same."""
     sides = [_operands(side) for side in (origin.left, origin.right)]
     return sides[0] if sides[0] == sides[1] else " against ".join(filter(None, sides))
 
 
 def _operands(side: Sequence[TracedOperation]) -> str:
-    """Return "[16,4096]·[4096,11008]" of a product, and the shapes of others."""
+    """Return "[16,4096]·[4096,11008]" of a product, and up to three shapes of another operation."""
     if not side:
         return ""
     shapes = [f"[{','.join(map(str, x.shape))}]" for x in side[-1].inputs if x.dtype]

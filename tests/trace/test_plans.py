@@ -20,7 +20,7 @@ from accprobe.isa.formats import FORMATS
 from accprobe.trace import plans
 from accprobe.trace.mapping import Mapped
 from accprobe.trace.plans import PLANS, RecordedProduct, RegionPlans, infer, mismatches
-from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products
+from accprobe.trace.products import _recorded_product, cause_of_plans, cause_of_products, find_fixes
 from accprobe.trace.records import RecordedTrace, TensorValue, TracedOperation
 from accprobe.trace.replay import Operand, RecordedCall
 from accprobe.trace.sides import KeptCalls, OriginSide
@@ -75,6 +75,13 @@ def test_products_that_are_equal_without_the_bias_differ_in_it(monkeypatch: pyte
     found = cause_of_products(sides[0], sides[1])
     assert (found.kind, found.verified) == ("order", False)
     assert found.text == "without the bias both products are equal: it is added at another place of the sum"
+
+
+def test_a_bias_of_each_row_is_padded_with_the_batch() -> None:
+    """The smaller product could not be called with more rows than its bias, and the cause was lost."""
+    bias = torch.ones(8, 4)
+    sides = [added(torch.ones(n, 2), torch.ones(2, 4), bias[:n], bias[0] + 2, n) for n in (2, 8)]
+    assert list(find_fixes(*sides)) == ["pad the batch to 8 rows"]
 
 
 def added(a: Any, w: Any, bias: Any, result: Any, batch: int) -> OriginSide:

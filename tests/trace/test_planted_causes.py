@@ -253,17 +253,18 @@ def test_a_weight_that_differs_is_named(change: Callable[[Any], Any], weight: st
         (
             lambda x: x.to("meta"),
             lambda x: x.to("meta"),
-            "not comparable: aten._to_copy reads or gives a sparse, nested, conjugated or meta tensor",
+            "not comparable: aten._to_copy reads or gives a sparse, nested, meta, conjugated or negated tensor",
         ),
         (
             torch.clone,
             lambda x: x.bfloat16().clone(),
             "extra cast to bfloat16 (aten._to_copy), read by aten.clone; values equal",
         ),
+        (lambda x: x.cdouble() * (1 + 2j), lambda x: x.cdouble() * (1 + 3j), "other '(1+2j)' against '(1+3j)'"),
     ],
 )
-def test_tensors_without_readable_bits_are_not_called_equal(one: Any, other: Any, text: str) -> None:
-    """A sparse tensor ended the program: it has no storage. Two meta tensors were equal."""
+def test_unusual_tensors_are_compared_or_not_called_equal(one: Any, other: Any, text: str) -> None:
+    """A sparse tensor ended the program: it has no storage. So did complex numbers. Two meta tensors were equal."""
     x = torch.eye(2)
     assert text in trace_headline(run_both(ProgramRun(function=lambda: one(x)), ProgramRun(function=lambda: other(x))))
 
