@@ -59,7 +59,7 @@ def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
 
 
 def generation(report: Report) -> str:
-    """Return "Hopper", or the device's name if it is not a GPU."""
+    """Return "Hopper", or the device's name if its architecture is not a known one of GPUs."""
     known = report.device.architecture in architectures.targets()
     return architectures.get(report.device.architecture).generation if known else report.device.name
 

@@ -214,7 +214,7 @@ def _claim_verdict(a: AnyClaim, b: AnyClaim, field: str) -> FieldVerdict | None:
     texts = {shown(a, field), shown(b, field)}
     if len(texts) == 1 or ("simulated" in (a.status, b.status) and field != "ran_as"):
         return None
-    if field == DIGEST:  # a sample has none
+    if field == DIGEST:  # a function compared on a sample has no digest
         return "changed" if all(texts) else None
     return "changed" if all(texts) and (field != REGIONS or (a.holds and b.holds)) else "undecided"
 

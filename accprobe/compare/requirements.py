@@ -93,7 +93,7 @@ def read_file(path: Path) -> list[Requirement]:
 
 
 def check_requirements(report: Report, requirements: Iterable[Requirement]) -> list[Outcome]:
-    """Check each requirement. Every possible value of a finding must pass: "at least 13" does not pass == 13."""
+    """Check each requirement. Every possible value must pass, but of equivalent ones only one: "at least 13" fails == 13."""
     return [_outcome(report, requirement) for requirement in requirements]
 
 

@@ -49,7 +49,7 @@ def _document(kind: str, schema: int, **data: Any) -> str:
 
 
 def diff_json(diff: Diff) -> str:
-    """Return both sides, the headline, environment, counts by verdict, every pair and product with its differences."""
+    """Return both sides, the headline, environment, counts by verdict, every pair with its differences."""
     data = {
         "headline": headline(diff),
         "differs": diff.differs,
@@ -158,7 +158,7 @@ def _verified(row: Verified) -> JsonObject:
 
 
 def budget_json(account: ErrorReport) -> str:
-    """Return the request, a row for each plan, kind of data and scale, and the recommendation in words."""
+    """Return the accumulations, the seed, a row of errors as in the tables, and the recommendation and notes in words."""
     return _document(
         "budget",
         1,

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from accprobe.records.claims import Status
 
 Tone = Literal["", "strong", "quiet", "good", "bad", "warning", "narrow", "converted", "replayed"] | Status
-"""narrow: fewer bits than the result has; converted: another unit did the work; replayed: from a recording."""
+"""narrow: few bits, a large error, or less than full load; converted: another unit did the work; replayed: recorded."""
 
 _Key = TypeVar("_Key")
 _Member = TypeVar("_Member")

@@ -36,7 +36,7 @@ LONG, LONG_FIRST = 40, 24
 """Characters of a cell, and of the first in a row, from which its column has a minimum width instead of many short lines."""
 
 LABEL = 60
-"""Characters of what is read out of a part that scrolls."""
+"""Most characters of the label of a table, which a screen reader reads out."""
 
 _CODE = re.compile(r"`([^`\n]+)`")
 

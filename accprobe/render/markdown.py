@@ -72,6 +72,6 @@ def _span(span: Phrase) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that no Markdown reader takes for markup."""
+    """Return text on one line, with the characters of inline markup escaped."""
     spaced = re.sub(r"\s+", " ", unglued(text))
     return _SPECIAL.sub(r"\\\1", spaced)

@@ -14,7 +14,7 @@ from accprobe.trace.summary import trace_headline
 
 
 def trace_junit(found: TraceComparison) -> str:
-    """Return a test case for each module of the first run; one with an origin fails."""
+    """Return a test case for each module of the first run or with an origin, which fails it; "result" if others differ."""
     suite = ElementTree.Element("testsuite", name="accprobe trace")
     failed = {each.module: each for each in reversed(found.origins)}
     modules = (operation.module for operation in found.traces[0].operations)
@@ -28,7 +28,7 @@ def trace_junit(found: TraceComparison) -> str:
 
 
 def health_junit(outcome: HealthOutcome) -> str:
-    """Return a test suite for each GPU with a case for each unit, and one with an error if the GPU could not be checked."""
+    """Return a test suite for each GPU with a case for each unit, and one for what was not checked: an error, or skipped."""
     root = ElementTree.Element("testsuites", name="accprobe health")
     for gpu in outcome.gpus:
         suite = ElementTree.SubElement(root, "testsuite", name=plain(f"{gpu.where} {gpu.name}"))
@@ -53,7 +53,7 @@ def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | No
 
 
 def _set_outcome(case: ElementTree.Element, outcome: str, message: str, kind: str = "", text: str = "") -> None:
-    """outcome: "failure", "error" or "skipped"."""
+    """Add an outcome to a test case: "failure", "error" or "skipped"."""
     details = {"type": kind} if kind else {}
     ElementTree.SubElement(case, outcome, details, message=plain(message)).text = plain(text) or None
 
@@ -81,17 +81,17 @@ GAUGES: tuple[tuple[str, str, Callable[[GpuOutcome], Samples]], ...] = (
     ("check_seconds", "Wall time of the check", lambda gpu: [({}, gpu.seconds)]),
     (
         "results_compared",
-        "Results compared, of each matrix unit",
+        "Results compared, of each unit",
         lambda gpu: (({"unit": each.unit}, each.dots) for each in gpu.units),
     ),
     (
         "results_differing",
-        "Results that differ, of each matrix unit",
+        "Results that differ, of each unit",
         lambda gpu: (({"unit": each.unit}, each.wrong) for each in gpu.units),
     ),
     (
         "below_full_load",
-        "1 where a matrix unit did not reach full load in a whole check",
+        "1 where a unit did not reach full load in a whole check",
         lambda gpu: (({"unit": each.unit}, int(each.unit in gpu.below_full_load)) for each in gpu.units),
     ),
     (

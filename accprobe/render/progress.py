@@ -15,8 +15,6 @@ from accprobe.errors import plain
 
 
 class Show(Protocol):
-    """Shows the progress of a command."""
-
     def __call__(self, completed: int, total: int | None, description: str) -> None: ...
 
 
@@ -32,8 +30,8 @@ PERCENT = 100
 
 @contextmanager
 def progress_bar(description: str, speed: bool = False) -> Iterator[Show]:
-    """Show a bar while the block runs, then remove it; lines where standard error is not a terminal. speed: items a second,
-    instead of N of M.
+    """Show a bar while the block runs, then remove it; lines where standard error is not a terminal. speed: a percentage, or
+    items a second while the total is unknown, instead of N of M.
     """
     if not sys.stderr.isatty():
         with _lines(description) as show:

@@ -39,10 +39,10 @@ NARROWEST = 80
 """Columns; a narrower terminal wraps the lines instead."""
 
 HANG = 4
-"""Columns by which the second line of a paragraph is indented."""
+"""Columns by which lines of a paragraph after the first are indented, and a list in a list."""
 
 CELL_HANG = 2
-"""Columns by which the second line of a table cell is indented."""
+"""Columns by which lines of a table cell after the first are indented."""
 
 LEAST = 8
 """Smallest width of a column. A "context" column is at least as wide as its longest word."""

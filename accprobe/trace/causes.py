@@ -184,9 +184,7 @@ def _changed(left: OriginSide, right: OriginSide) -> Cause | None:
 
 
 def _differing_words(x: Any, y: Any) -> str:
-    """Return "12 of 512 elements differ", the bit in which a single one does, the types, or that one tensor is the other
-    rounded.
-    """
+    """Return "12 of 512 elements differ", in which bit or as which types, or that one tensor is the other one rounded."""
     import torch
 
     first, second = comparable_words(x, y)
@@ -321,10 +319,7 @@ def _adds(packet: str) -> bool:
 
 
 def _reduction(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name the sums of both sides; None for other operations with sums of two terms, which have one tree.
-
-    Verified if the operations that only one side has only add, and both sides give their recorded bits again.
-    """
+    """Name the sums of both sides; None for other operations with sums of two terms. Verified if what differs only adds."""
     if left.packets == right.packets:
         return Cause("reduction", f"another order of a sum{kernel_names(left, right)}; {NOT_MODELLED}")
     operations = (*left.operations, *right.operations)

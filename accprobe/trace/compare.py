@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from accprobe.trace.sides import OriginSide
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "deferred", "only one"]
-"""unmapped: the values of an operation, or their mapped parts, cannot be compared. only one: the other run does not have it.
-deferred: its results are compared only where they are read: it is in a block that differs, or returns a constant, or the
-partial sum of a rank.
+"""unmapped: its values or their parts cannot be compared. only one: the other run does not have it. deferred: its results are
+compared only where they are read: it is in a block that differs, or returns a constant, or the partial sum of a rank.
 """
 
 Kind = Literal[
@@ -49,8 +48,7 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Cause:
-    """verified: both sides gave their recorded results again, their models or functions predict them bit for bit, or the
-    recorded values alone show the cause.
+    """verified: both sides gave their recorded results again, models or functions predict them, or the values show the cause.
 
     fixes: changes that made both sides equal when tried. fixes_tried: fixes were wanted, even if none was found.
     """
@@ -64,8 +62,7 @@ class Cause:
 
 @dataclass
 class DifferenceOrigin:
-    """Operations of both runs that compute different bits from equal values. left, right: one each, blocks of several, or
-    none.
+    """Operations of both runs that compute different bits from equal values. left, right: one, a block, or none.
 
     values: the results that differ. readers: the operations that read these values; None for a pair of aligned operations.
     unrecorded: sides, "A", "B" or "AB", whose value comes from no recorded operation: an input of the run, or compiled code.
@@ -170,10 +167,9 @@ def compare_traces(
 
 
 def align(a: Sequence[TracedOperation], b: Sequence[TracedOperation]) -> list[tuple[int, int]]:
-    """Return pairs of numbers of operations that correspond: by phase, module path and name, in order; in the gaps by phase and
-    name.
+    """Return pairs of numbers of operations of one phase that correspond: by module path and name, in order; in gaps by name.
 
-    If one side is compiled or has no modules, all by phase and name: compiled code has other module paths, or none.
+    If one side is compiled or has no modules, all are paired by name: compiled code has other module paths, or none.
     """
     compiled = any(x.name.startswith("triton.") for x in (*a, *b))
     if compiled or not all(any(x.module for x in side) for side in (a, b)):
@@ -213,8 +209,7 @@ def _numbered(keys: Keys) -> Keys:
 
 
 class _Run:
-    """One trace as a graph. known: hashes of its values, their parts and their bases. states: of its operations, as far as
-    compared.
+    """One trace as a graph. known: hashes of its values, parts and bases. states: of its operations, as far as compared.
 
     mixing: operations with rows in another order, and their module.
     """

@@ -204,8 +204,8 @@ def _read_saved_calls(folder: Path, trace: RecordedTrace, mapped: Mapped) -> Kep
 def _rebuild_call(operation: TracedOperation, saved: Tensors) -> RecordedCall | None:
     """Return an operation with its saved operands; None where one of them, or its arguments, are missing.
 
-    A trace is data of another machine: only functions of tensors are called, such as aten.mm, and those of IN_PLACE.
-    Raises ValueError if the operands do not fit the record.
+    A trace is data of another machine: only functions of tensors are called, such as aten.mm, and those of IN_PLACE. Raises
+    ValueError if the operands do not fit the record.
     """
     function, arguments = aten_operation(operation.name), arguments_of(operation)
     names = [f"{operation.number}.in{i}" for i in range(len(operation.inputs))]
@@ -240,9 +240,7 @@ def _operand(operation: TracedOperation, name: str, value: TensorValue, saved: T
 
 
 def _restored(arguments: Any, operands: Sequence[Operand]) -> Any:
-    """Return recorded arguments with operands in the place of each "tensor", and torch's types and complex
-    numbers in the place of their text. Raises ValueError if there are fewer operands.
-    """
+    """Return recorded arguments with the operands, torch's types and complex numbers for their texts. Raises ValueError."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 

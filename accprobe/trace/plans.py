@@ -138,9 +138,9 @@ def infer(product: RecordedProduct) -> RegionPlans | None:
 
 
 def _known(product: RecordedProduct) -> RegionPlans | None:
-    """Return the known plan nearest to the recorded words; None if there is none, with scales, or if it takes too long.
+    """Return the nearest known plan; None without one, with scales, or if a product that can be probed takes too long.
 
-    Raises OutOfTime if it takes too long and the product cannot be probed.
+    Raises OutOfTime for other products.
     """
     a, b, scales, d = product.words
     if scales is not None:

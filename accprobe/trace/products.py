@@ -32,9 +32,7 @@ FINDINGS_OF_KIND: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 
 
 def find_separate_bias(left: OriginSide, right: OriginSide) -> Cause | None:
-    """Name a product that adds a bias itself, against a product and an addition; verified if both are equal without it
-    and give their recorded bits again.
-    """
+    """Name a product that adds a bias itself, against a product and an addition; verified if equal without it, and replayed."""
     for name, fused, other, apart in pair_sides(left, right):
         if fused.packets not in (["aten.addmm"], ["aten.baddbmm"]) or apart.packets not in (
             ["aten.mm", "aten.add"],

@@ -109,8 +109,8 @@ class TracedOperation(NamedTuple):
 
 @dataclass
 class RecordedTrace:
-    """A recorded run. part: the mapping of the hashed parts, such as "batch=8". complete: False if the program
-    raised an error or was killed.
+    """A recorded run. part: the mapping of the hashed parts, such as "batch=8". complete: False after an error, or
+    without a last line.
 
     stopped: what ended the recording before the program: a limit, or an error of the program.
     source: the tool that wrote a dump, "" for accprobe. lacks: a sentence on what the dump does not have.
@@ -221,9 +221,7 @@ def read_trace(folder: Path) -> RecordedTrace:
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """Yield whole lines; the last one of a run that crashed may be incomplete. Raises ValueError if one is too long, or for too
-    many.
-    """
+    """Yield whole lines; the last one of a run that crashed may be incomplete. Raises ValueError if too long or many."""
     for number in count():
         line = file.readline(MOST_LINE + 1)
         if len(line) > MOST_LINE:

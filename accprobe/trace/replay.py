@@ -207,17 +207,14 @@ def tensor_words(tensor: Any) -> Any:
 
 
 def comparable_words(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the bits of two tensors on one device, of their values in f64 or complex128 if the tensors have different types.
-
-    Of complex128 elements, which no integer holds, these are the real parts if they differ, else the imaginary parts.
-    """
+    """Return the bits of two tensors on one device, of their values in f64 or complex128 if their types differ."""
     import torch
 
     if x.dtype != y.dtype:
         wide = torch.complex128 if x.is_complex() or y.is_complex() else torch.float64
         x, y = x.to(wide), y.to(wide)
     first, second = tensor_words(x), tensor_words(y).to(x.device)
-    if x.element_size() == 16:
+    if x.element_size() == 16:  # no integer holds them: the real parts where they differ, else the imaginary parts
         real, imaginary = zip(first.unbind(-1), second.unbind(-1), strict=True)
         return tuple(torch.where(real[0] != real[1], *pair) for pair in zip(real, imaginary, strict=True))
     return first, second

@@ -12,10 +12,7 @@ from accprobe.trace.replay import adds_other_terms
 
 
 def trace_headline(found: TraceComparison) -> str:
-    """Return "equal: 187 operations", why the runs cannot be compared, or the first difference and its cause.
-
-    "equal results: …" counts the operations that are not compared, although the runs return equal values.
-    """
+    """Return "equal: 187 operations", the first difference and its cause, or why there is none. The results decide."""
     first, second = found.operations
     if found.equal and list_limits(found):
         return f"no difference found: {so_many(max(first, second), 'operation')}"

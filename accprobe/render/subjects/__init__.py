@@ -1,1 +1,1 @@
-"""Documents of each subject: reports, comparisons, sweeps, products, checks, binaries and error reports."""
+"""Documents of each subject, such as reports, comparisons, sweeps, products, functions, traces, checks and binaries."""

@@ -164,7 +164,7 @@ def budget_notes(account: ErrorReport) -> Iterator[Said]:
 
 
 ALWAYS = 0.995
-"""Shares of tests from here on print as all, and below one minus it as none."""
+"""Share of trials from which a test detects a mistake or passes correct results; up to one minus it, it misses a mistake."""
 
 
 def tolerance_blocks(found: ToleranceReport) -> Iterator[Element]:
@@ -265,6 +265,6 @@ def tolerance_words(found: ToleranceReport) -> Iterator[str]:
 
 
 def _why_missed(row: CaughtMistake) -> str:
-    """Return why a mistake is missed: it changes results by less than correct sums may lose."""
+    """Return how often a mistake is detected, and its size against the allowed error."""
     size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "it changes no result"
     return f"The recommended test detects '{row.mistake}' in {percent(row.by['elements'])} of the trials: {size}."

@@ -107,7 +107,7 @@ def _match(pair: Pair) -> str:
 
 
 def _names(entry: Entry) -> str:
-    """Return the operands of pairs by role, the patterns of the names of others."""
+    """Return the operands of pairs by role, patterns of the names of other instructions, the titles of other claims."""
     if (match := _match(entry[0])) == "role":
         return _operands(pair.role for pair in entry)
     titles = dict.fromkeys(pair.row.title for pair in entry)

@@ -74,7 +74,7 @@ def gpu_verdict(gpu: GpuOutcome) -> str:
 
 
 def load_lacking(gpu: GpuOutcome) -> Iterator[str]:
-    """Return "fp8 did not reach full load: 0.3 of 1,141 Tops/s", of each such unit."""
+    """Yield "fp8 did not reach full load: 0.3 of 1,141 Tops/s" for each such unit."""
     for unit in gpu.units:
         if unit.unit not in gpu.below_full_load:
             continue
@@ -107,7 +107,7 @@ def remarks(gpu: GpuOutcome) -> Iterator[str]:
     if gpu.load and gpu.load.throttled:
         yield f"clocks were throttled at times: {', '.join(gpu.load.throttled)}"
     if gpu.vanished:
-        yield f"{gpu.vanished:,} comparisons failed though each result was right: the comparison erred, not the matrix unit"
+        yield f"{gpu.vanished:,} comparisons failed though each result was right: the comparison erred, not the unit"
 
 
 COUNTERS = {

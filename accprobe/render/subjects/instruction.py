@@ -226,7 +226,7 @@ def pattern_text(fmt: Format, pattern: int) -> str:
 
 
 def _value_text(value: float, digits: int) -> str:
-    """Return the value, a large or small power of two as such."""
+    """Return the value, a power of two other than 1, 2 and 4 as such."""
     if value != 0 and abs(value) not in (float("inf"), 1.0, 2.0, 4.0) and value == value:
         mantissa, exponent = value.hex().split("p")
         if mantissa.lstrip("-") == "0x1.0000000000000":

@@ -128,7 +128,7 @@ def _body(row: ProductRow) -> Iterator[Element]:
 
 
 def wrong_first(rows: Sequence[ProductRow]) -> list[ProductRow]:
-    """Return products that drop or double terms, or take scales of another block, then those that are not confirmed."""
+    """Sort: first products that drop or double terms or take scales of another block, then those that are not confirmed."""
     return sorted(rows, key=lambda row: (not is_wrong(row), row.holds or row.status == "skipped"))
 
 
@@ -137,7 +137,7 @@ def all_alarms(rows: Sequence[ProductRow]) -> tuple[Phrases, ...]:
 
 
 def alarms(row: ProductRow) -> Iterator[Phrase]:
-    """Yield faults that a reader must not miss: terms not counted once, results that change."""
+    """Yield what a reader must not miss: terms not counted once, wrong scales, and remarks."""
     for where, which in miscounted(row):
         kinds = {"missing": "DROPPED", "more than once": "DOUBLED", "subtracted": "SUBTRACTED"}
         what = " AND ".join(name for words, name in kinds.items() if words in which)

@@ -102,7 +102,7 @@ def report_blocks(report: Report, expand: bool = False) -> Iterator[Element]:
 
 
 def rows_blocks(report: Report) -> Iterator[Element]:
-    """Yield all that is known of each product and instruction."""
+    """Yield all that is known of each product, function and instruction."""
     yield from banner_blocks(report)
     yield from products_blocks(report.products, expand=True) if report.products else ()
     yield from function_blocks(report.functions) if report.functions else ()
@@ -110,7 +110,7 @@ def rows_blocks(report: Report) -> Iterator[Element]:
 
 
 def report_page(report: Report) -> Iterator[Element]:
-    """Yield a page: a line and a section for each instruction, the versions, and the glossary."""
+    """Yield a page: tables of all claims, a section for each instruction and product, the versions, and the glossary."""
     of_instructions = is_of_instructions(report)
     yield from banner_blocks(report)
     other = _other_headline(report)
@@ -143,12 +143,12 @@ def _other_headline(report: Report) -> str:
 
 
 def is_of_instructions(report: Report) -> bool:
-    """A report may have only products, functions or sweeps."""
+    """Return whether a report has instructions, or no products, functions and sweeps either."""
     return bool(report.instructions) or not (report.products or report.functions or report.sweeps)
 
 
 def banner_blocks(report: Report) -> Iterator[Element]:
-    """Yield the warning that no hardware was measured, or not now."""
+    """Yield the warning that no GPU was measured, or not now."""
     device = report.device
     if device.kind == "simulated":
         because = f"no GPU found ({device.reason}); " if device.reason else ""

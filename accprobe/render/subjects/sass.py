@@ -87,7 +87,7 @@ def kernels_total(kernels: Sequence[Kernel], reading: Reading) -> Iterator[Eleme
 
 
 def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[list[Kernel]]:
-    """Return kernels with the same opcodes, sums and conversions together. expand: each kernel by itself."""
+    """Return kernels of one file and architecture with the same opcodes, sums and emulated format together, unless `expand`."""
     groups: dict[object, list[Kernel]] = {}
     for number, kernel in enumerate(kernels):
         opcodes = tuple(sorted(opcode for opcode, _ in kernel.matrix))
@@ -103,7 +103,7 @@ def _sums(kernel: Kernel, opcode: str) -> list[str]:
 
 
 def promotion(chain: Chain) -> str:
-    """ "4 × k32, then promoted by FADD: 128 products"."""
+    """Return "4 × k32, then promoted by FADD: 128 products"."""
     size = f" × k{chain.k}" if chain.k else f" × {chain.unit}"
     if chain.verdict == "never":
         return "never promoted in the loop"

@@ -22,7 +22,7 @@ _TONES: dict[OperationState, Tone] = {"equal": "good", "origin": "bad", "consequ
 
 
 def trace_blocks(found: TraceComparison) -> Iterator[Element]:
-    """Yield the first difference or that there is none; what the record lacks; counts that are not said; a line an origin."""
+    """Yield the headline, what the record lacks, counts that the headline does not have, and a row for each origin."""
     yield Heading(Phrase(trace_headline(found), "good" if found.equal else "bad"), 1)
     if lacks := list_limits(found):
         yield Paragraph(Phrase(lacks, "warning"))
@@ -35,7 +35,7 @@ def trace_blocks(found: TraceComparison) -> Iterator[Element]:
 
 
 def trace_page(found: TraceComparison) -> Iterator[Element]:
-    """Yield the same under headings, and the operations of both runs in their order; a page filters them by module."""
+    """Yield `trace_blocks` under headings, and the operations of both runs in their order; a page filters them by module."""
     *verdict, last = trace_blocks(found)
     yield from verdict
     if isinstance(last, Grid):
