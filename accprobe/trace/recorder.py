@@ -1,8 +1,8 @@
 """Records the operations that reach torch's dispatcher, except those that make views or memory without content.
 
 `TorchDispatchMode` sees operations below autograd: forward, backward and optimizer, and the library calls of code that Inductor
-compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. The recorder does not see a kernel of
-another library that is called past the dispatcher: a tensor to which it writes in place may get the hash of its new content.
+compiled. Its Triton kernels are seen in `CachingAutotuner.run`, as by torch's own `DebugMode`. The recorder misses a kernel
+of another library that is called past the dispatcher: a tensor to which it writes in place may get the hash of its new content.
 Tested with torch 2.11 and 2.13; needs 2.10 or later.
 """
 
