@@ -22,7 +22,7 @@ from accprobe.callables.operands import Ints, draw_operands, layout_of, product_
 from accprobe.callables.reductions import ReductionAdapter, RowsOfX, reduction_of
 from accprobe.callables.spec import BlackBox, Spec, usual_result
 from accprobe.compare.pairs import versus
-from accprobe.errors import AccprobeError
+from accprobe.errors import AccprobeError, UnknownName, nearest
 from accprobe.evaluate.product import ScaleWords
 from accprobe.gemm import dots
 from accprobe.gemm.blackbox import RecordedCallable
@@ -258,6 +258,11 @@ class _Pair:
 
 
 def _open_callable(f: Callable[..., Any], how: How, m: int | None = None) -> CallableAdapter:
+    for option in how:
+        if option not in How.__annotations__:
+            raise UnknownName(f"there is no option '{option}'; {nearest(option, How.__annotations__)}")
+    if len(how.get("shape", SMALL_SHAPE)) not in (2, 3):
+        raise AccprobeError(f"shape={how['shape']} is not a shape: give M, N and K, or rows and K of a reduction")
     *rows, n, k = how.get("shape", SMALL_SHAPE)
     a, _, b = how.get("dtype", "f32").partition(":")
     of_a = formats.get(a)

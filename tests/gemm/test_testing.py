@@ -101,10 +101,18 @@ def test_every_row_that_two_sizes_share_is_compared() -> None:
         assert_batch_invariant(last_rows_backward, ms=(4, 6, 7, 8), shape=(8, 8, 64))
 
 
-@pytest.mark.parametrize("shape", [(8, 8, 64), (8, 64)])
-def test_no_rows_are_an_error(shape: tuple[int, ...]) -> None:
-    with pytest.raises(AccprobeError, match="is 0: give 1 to"):
-        assert_batch_invariant(SMALL, ms=(0, 8), shape=shape)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": (8, 8, 64)}, "M is 0: give 1 to"),
+        ({"shape": (8, 64)}, "N is 0: give 1 to"),
+        ({"shape": (8,)}, r"shape=\(8,\) is not a shape: give M, N and K, or"),
+        ({"shap": (8, 8, 64)}, "there is no option 'shap'; did you mean shape"),
+    ],
+)
+def test_options_that_fit_no_function_are_errors(options: Any, message: str) -> None:
+    with pytest.raises(AccprobeError, match=message):
+        assert_batch_invariant(SMALL, ms=(0, 8), **options)
 
 
 def test_a_function_that_changes_from_call_to_call() -> None:
