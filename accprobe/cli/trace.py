@@ -172,7 +172,7 @@ def _dtype(text: str) -> Any:
 
     found = getattr(torch, text, None)
     if not isinstance(found, torch.dtype):
-        raise click.BadParameter(f"torch has no type '{text}': give bfloat16, float16 or float32")
+        raise click.BadParameter(f"torch has no type '{text}': give one such as bfloat16 or float32")
     return found
 
 

@@ -65,8 +65,8 @@ class SweepRecord(StrictRecord):
 
     masks: (masked low bits, changed elements of the M × N). control: the same for exact sums of the same operands, on
     `control_elements` elements. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
-    reason: why nothing was measured, or a restriction. Of integers, in older reports: unit_overflow: of sums that stay in the
-    matrix unit's accumulator from block to block; add_overflow: of ordinary additions of the blocks' sums.
+    reason: why nothing was measured, or a restriction. unit_overflow: of integer sums that stay in the matrix unit's
+    accumulator from block to block; add_overflow: of ordinary additions of the blocks' integer sums; both in older reports.
     """
 
     dtype: str

@@ -102,7 +102,7 @@ class Verification:
 
     @property
     def uncovered(self) -> str:
-        """Name the operands, tile elements and events that were not covered; "" if all were, as far as they were counted."""
+        """Name the operands, tile elements or events that were not covered; "" if all were, as far as they were counted."""
         if not all(self.kinds.values()):
             return f"{self.random} random dot products are not enough for every kind of operands; give more --dots"
         if self.tile and self.tile.covered != self.tile.total:

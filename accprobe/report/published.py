@@ -48,7 +48,7 @@ def _row(inst: Instruction, known: KnownModel | None, explains: tuple[Explained,
 
 
 def with_open(findings: Findings, left: Left) -> Findings:
-    """Return the findings; those that no recorded result settles become undetermined."""
+    """Return the findings; those in `left`, which no recorded result settles, become undetermined."""
     note = "no public result of the real chip distinguishes these"
     opened = {
         name: replace(findings[name], bound="undetermined", candidates=values, note=note) for name, values in left.items()
