@@ -70,15 +70,15 @@ def predict(
     a, b, c: numpy or cupy arrays or torch tensors in the model's formats, or unsigned arrays of the bit patterns of floats.
     Formats are the small floats of ml_dtypes and torch, float16, float32 (for tf32, low bits are ignored), float64 and 8-bit
     integers: int8 is s8, uint8 is u8. s4 and u4 are int4 and uint4 of ml_dtypes, or uint8 from 0 to 15.
-    c: [M, N] in D's type, the start of an instruction's chain, or of the float32 sum with promotion; None: zero. A product
-    that was probed with C or a bias, such as torch:linear, needs it.
+    c: [M, N], of a product also [N], in D's type: the start of an instruction's chain, or of the float32 sum with promotion;
+    None: zero. A product that was probed with C or a bias, such as torch:linear, needs it.
     scales: float32 scales of A and of B for a scaled product. "tensor": numbers. "row": [M, 1] and [1, N]. "1x128":
     [M, K / 128] and [K / 128, N]. "128x128": [M, K / 128] and [K / 128, N / 128].
     promote_every: products after which an instruction's chain restarts, a multiple of the instruction's K; None: never. K is
     padded with zeros to a multiple of the instruction's K.
     Returns an array or a tensor, as A is, of D's type; float32 with promotion. NaN patterns are preserved.
 
-    Raises AccprobeError if shapes, types or names do not fit.
+    Raises AccprobeError if shapes, types or names do not fit. A UserWarning says that a product's model is not confirmed.
     """
     for array in (a, *(x for x in (b, c) if x is not None)):
         if not hasattr(array, "dtype"):
@@ -197,7 +197,7 @@ def _of_instruction(like: str, a: Any, b: Any, c: Any, promote_every: int | None
 
 
 def _fitting_model(like: str, a: Any, b: Any) -> NamedModel:
-    """Return the model that a name means, or, where the operands do not fit it, the one it means for their types."""
+    """Return the model that a name means. If others fit the name too and the operands do not fit it, use their types."""
     found = named_model(like)
     named = [library_of(x).received(x) for x in (a, b)]
     if not found.remark or (_has_type(a, found.inst.a) and _has_type(b, found.inst.b)):
@@ -207,7 +207,7 @@ def _fitting_model(like: str, a: Any, b: Any) -> NamedModel:
 
 
 def _refuse_unchained(inst: Instruction, promote_every: int | None) -> None:
-    """Raises AccprobeError for an instruction or a promotion interval that makes no chain."""
+    """Raise AccprobeError for an instruction or a promotion interval that makes no chain."""
     if inst.c is not inst.d:
         raise AccprobeError(f"{inst.name} has C in {inst.c} and D in {inst.d}: it cannot be chained")
     if inst.sparse or inst.scale is not None:
@@ -306,7 +306,7 @@ def _operands(a: Any, b: Any, fmt_a: Format, fmt_b: Format) -> tuple[Bits, Bits]
 
 
 def _patterns(x: Any, fmt: Format, name: str) -> Bits:
-    """Return the bit patterns of an array or a tensor that `_has_type` of that format."""
+    """Return the bit patterns of an array or a tensor. Raises AccprobeError unless it `_has_type` of the format."""
     if not _has_type(x, fmt):
         expected = fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
         words = "" if _is_whole_integer(fmt) else f", or bit patterns as {fmt.dtype}"

@@ -16,7 +16,7 @@ class AccprobeError(Exception):
 
 
 class UnknownName(AccprobeError):
-    """A name that does not exist; the text names the nearest known ones."""
+    """A name that does not exist or does not fit; the text names near or known ones, where there are some."""
 
 
 class DeviceError(AccprobeError):
@@ -24,7 +24,7 @@ class DeviceError(AccprobeError):
 
 
 class NotRecorded(DeviceError):
-    """A replayed device was asked for operands that its recording does not hold."""
+    """A query of a replayed device that its recording does not hold."""
 
 
 class RecordingError(AccprobeError):
@@ -103,12 +103,12 @@ _SHOWN |= dict.fromkeys([*range(0x80, 0xA0), *_TURNING, 0x2028, 0x2029, *range(0
 
 
 def plain(text: str) -> str:
-    """Return the text with a picture in place of each control character, except tabs and line feeds.
+    """Return the text with a picture or U+FFFD in place of each control character, except tabs and line feeds.
 
     Replaces:
     - control characters of ASCII and Latin-1, which begin escape sequences
     - characters that change the direction of writing (Boucher & Anderson, "Trojan Source", arXiv 2111.00169)
-    - surrogates, which stand for bytes of file names that are not UTF-8
+    - line and paragraph separators, and surrogates, which stand for bytes of file names that are not UTF-8
     """
     return text.translate(_SHOWN)
 

@@ -9,7 +9,7 @@
 __device__ unsigned scale_row(unsigned lane) { return lane / 4 + 8 * (lane % 2); }
 __device__ unsigned scale_column(unsigned lane) { return lane / 4; }
 
-// Four scales of a line, or as many as there are from the first of these on.
+// Four scales of a line from `first` on, or as many as there are.
 __device__ unsigned scale_register(const unsigned char* scales, unsigned long long line, unsigned first = 0) {
     unsigned some = 0;
 #pragma unroll

@@ -69,7 +69,7 @@ template <class Model> COLD u64 one_by_one(Job job, u64 row, u64 column) {
     return job.promote ? accumulator : sum;
 }
 
-// The destination of the results: stored, or compared with the device's results; `found` mismatches are kept.
+// The destination of the results: stored, or compared with the device's results; up to `most` mismatches are kept.
 struct Differences {
     const void* expected;  // D of the device, or null: store
     u64* count;
@@ -107,7 +107,7 @@ template <int M, int N> struct Place {
     FN Place(const Job& job, u64 row, u64 column)
         : row(row), column(column), first(row * job.columns + column), rows(left(job.rows, row, M)), columns(left(job.columns, column, N)) {
 #ifdef __CUDA_ARCH__
-        asm volatile("" : "+l"(first));  // where it is used: no addresses are kept through a chain
+        asm volatile("" : "+l"(first));  // it is computed where it is used, so that no address is kept through a chain
 #endif
     }
     static FN int left(u64 all, u64 from, int most) { return from >= all ? 0 : all - from < (u64)most ? (int)(all - from) : most; }
@@ -116,7 +116,7 @@ template <int M, int N> struct Place {
     FN u64 at(int i, int j, const Job& job) const { return first + i * job.columns + j; }
 };
 
-// A thread's results, but for those that only the rules have right: of a row or a column with specials, or `careful` ones.
+// Hands over a thread's results. Those of a row or a column with specials, and `careful` ones, are computed one by one.
 template <class Model, class Result, int M, int N>
 FN void hand_over_all(const Job& job, const Differences& differences, const Place<M, N>& place, const u32 (&a_special)[M],
                       const u32 (&b_special)[N], u64 careful, const Result (&results)[M][N]) {
@@ -161,7 +161,7 @@ template <class Model> struct Worker {
         return {job, top + S::row(thread), left + S::column(thread)};
     }
 
-    // Line and part of the thread's share in a round; beyond the last one, nothing is.
+    // Line and part of the thread's share in a round; parts from PARTS on do not exist.
     static FN int line(int thread, int round, int lines) { return (thread + round * S::THREADS) % lines; }
     static FN int part(int thread, int round, int lines) { return (thread + round * S::THREADS) / lines; }
 

@@ -160,7 +160,7 @@ template <int LOW, int HIGH> struct Wide {
     }
 
     FN void add_product(bool negative, u64 x, u64 y, int low) {
-        constexpr u64 mask = (1 << 27) - 1;  // of 53 bits
+        constexpr u64 mask = (1 << 27) - 1;  // the lower part of at most 53 bits
         add(negative, (x & mask) * (y & mask), low);
         add(negative, (x & mask) * (y >> 27), low + 27);
         add(negative, (x >> 27) * (y & mask), low + 27);
@@ -226,7 +226,7 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
     static constexpr int OTHERS = sizeof...(Children) + ADDEND, TERMS = COUNT + OTHERS;
     static constexpr bool ALONE = !sizeof...(Children);
 
-    // Formats: A, B and C of the model.
+    // Model: has the formats A, B and C.
     template <class Model> static FN u64 evaluate(const Dot& dot) {
         if constexpr (Rules::INTEGER) {
             i64 total = 0;
@@ -276,7 +276,7 @@ template <class Rules, int FIRST, int COUNT, bool ADDEND, class... Children> str
         return x.low + y.low + bit_length(x.significand * y.significand) - 1;
     }
 
-    // magnitude * 2^shift truncated to an integer.
+    // magnitude * 2^shift, made an integer as alignment_rounding says.
     static FN i64 cut(bool negative, u64 magnitude, int shift) {
         if (!magnitude) return 0;
         u64 whole = magnitude;

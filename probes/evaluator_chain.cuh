@@ -16,7 +16,7 @@ template <class Model> struct Chain {
     using Real = typename Model::Real;
     using L = Layout<Real>;
     static constexpr bool WIDE = L::DIGITS > 23;  // results have fewer bits than sums
-    // True if nonzero sums may be subnormal float32.
+    // WATCHED: whether nonzero sums may be no normal float32 numbers.
     static constexpr int LOWEST_BIT = Model::A::MIN_EXPONENT - Model::A::MANTISSA + Model::B::MIN_EXPONENT - Model::B::MANTISSA;
     static constexpr bool WATCHED = WIDE && (!Model::ADDED || LOWEST_BIT < -90 || Model::A::MAX_EXPONENT + Model::B::MAX_EXPONENT > 90);
     static constexpr int M = S::ROWS_OF_THREAD, N = S::COLUMNS_OF_THREAD;
@@ -31,11 +31,11 @@ template <class Model> struct Chain {
     const Prepared<Model>& prepared;
     InChain<Model>& shared;
     int thread;
-    u64 tile_row, tile_column;  // of tiles
+    u64 tile_row, tile_column;  // counted in tiles
     Real s[M][N];
     u64 careful;
     u32 power[M][N / 2];
-    bool subnormal;  // some of s
+    bool subnormal;  // whether some of s are
 
     struct alignas(16) Words { u32 x[4]; };
     struct alignas(2 * N) Pairs { u32 x[N / 2]; };
@@ -80,7 +80,7 @@ template <class Model> struct Chain {
         }
     }
 
-    // Addends of a usual size, where they are truncated no longer than that leaves them; the others are careful ones.
+    // Loads addends of a usual size, without the bits that the first sum would truncate; the others are careful ones.
     FN void begin() {
         auto place = this->place();
         if (!job.c || job.promote) place.rows = 0;
@@ -177,7 +177,7 @@ template <class Model> struct Chain {
     static constexpr int NOTHING = Model::BASE ? 127 - (127 + Model::SHIFT) / Model::BASE : 0, LEAST_ADDEND = Model::BASE ? NOTHING : 127 - 90;
     static constexpr u32 SOUGHT = Model::POWERS ? LEAST * 0x10001u : 0, LIFT_BOTH = LIFT<Model> * 0x10001u;
 
-    // The largest exponents of the next block in columns 2 * j and 2 * j + 1, less NOTHING, from sums of powers.
+    // The largest exponents of the next sum in columns 2 * j and 2 * j + 1, less NOTHING, from sums of powers.
     FN void seek(const Steps& slice, int j, u32 (&largest)[M]) const {
         constexpr int halvings = Model::BASE == 8 ? 3 : 2, together = Model::BASE == 8 ? 16 : 8;
         constexpr u32 kept = (EXPONENTS >> halvings & EXPONENTS & 0x7fff) * 0x10001u;
@@ -201,7 +201,7 @@ template <class Model> struct Chain {
         }
     }
 
-    // Makes of sums so far and largest exponents the constants onto which the next sum's terms are added, and adds the sums.
+    // Makes the constants onto which the next sum's terms are added, from sums so far and largest exponents; adds the sums.
     FN void align(const Steps& slice) {
         u32 a[S::WORDS_OF_SUM][M], b[S::WORDS_OF_SUM][N];
 #pragma unroll
@@ -269,11 +269,11 @@ template <class Model> struct Chain {
         return bits_as<Real>((Word)(bits_as<Word>(value) & ~(Word)0 << (L::DIGITS - Rules::result_bits)));
     }
 
-    // Exponents of normal results, from the lowest on; and that one as `power` has it.
+    // The lowest exponent of normal results, how many exponents they have, and the lowest one as `power` has it.
     static constexpr u32 LOWEST = (u32)(L::BIAS - 126) << PLACE, NORMAL = 254 << PLACE;
     static constexpr u32 LEAST_OF_SUM = LOWEST + (Model::POWERS ? LIFT<Model> : 0);
 
-    // To float32's bits; where a sum is not one of its normal numbers, also to its last bit.
+    // Truncates sums to float32's fraction bits; those that are no normal float32 numbers, to its last place.
     FN void cut_all(bool last) {
         u32 above = 0;
 #pragma unroll

@@ -4,7 +4,7 @@
 // mma.sync m16n8 gives lane l rows l / 4 and l / 4 + 8, columns l % 4 * 2 and the next. Its rows are columns of the tile, eight of a
 // lane in four pairs; its columns are rows of the tile, likewise.
 
-// The powers of a line (rows of A, LEFT, or columns of B) in the order in which lanes take them, 16 bytes each at once.
+// The powers of lines (rows of A, LEFT, or columns of B) in the order in which lanes take them, 16 bytes each at once.
 template <class Model, bool LEFT, bool ANY = Model::BASE != 0> struct PowersOfBase {
     using S = Shape<Model>;
     static constexpr int OF_WARP = LEFT ? 32 : 64, WARPS = (LEFT ? S::ROWS : S::COLUMNS) / OF_WARP, TAKEN = OF_WARP / 16;

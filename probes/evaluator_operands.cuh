@@ -49,7 +49,7 @@ template <class Real> struct Element {
 };
 
 // An element of 8 bits as a table has it. In single precision it is one word: the value's upper half has all of its bits. The last
-// two bits are free in a float.
+// two bits of that half are free.
 template <class Real> struct alignas(16) Code {
     Real value;
     u32 rest;
@@ -76,7 +76,7 @@ template <class Model, class Format, bool LEFT> FN Element<typename Model::Real>
     } else {
         Number x = Format::number(pattern, Model::subnormal_operands == SubnormalOperands::flushed);
         e.negative = x.negative;
-        constexpr int none = LEFT ? -(1 << 14) : 0;  // below `lowest` of largest_powers(), in any sum
+        constexpr int none = LEFT ? -(1 << 14) : 0;  // below `least` of largest_powers(), in any sum
         int exponent = Model::product_exponent == ProductExponent::normalised_operands ? x.leading() : x.exponent;
         constexpr bool aligned = Model::zero_terms == ZeroTerms::aligned;
         bool ignored = !x.significand && !(aligned && Model::product_exponent == ProductExponent::unnormalised);

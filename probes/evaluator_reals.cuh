@@ -92,7 +92,7 @@ FN float from_half(u32 pattern) {
 #endif
 }
 
-// The pattern of the magnitude of x.
+// The magnitude of x, which has this pattern.
 template <class Real, class Format> FN Real magnitude_of(u64 pattern, const Number& x) {
     if constexpr (Format::CODES == 256 && Format::MIN_EXPONENT == -126 && Format::MANTISSA <= 23) {
         u32 single = ((u32)pattern & ~0u << Format::IGNORED) << (31 - Format::SIGN_PLACE) & ~0u >> 1;

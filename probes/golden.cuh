@@ -1,4 +1,4 @@
-// Chains of matrix instructions with known results: each word of them is folded into one of 32 bits, which is compared.
+// Chains of matrix instructions with known results: each thread's words are folded into one of 32 bits, which is compared.
 //
 // Beside the names of tile.cuh, accprobe/build/golden.py writes above this file
 //   STEPS          operands that lie in shared memory: so many tiles of A, and so many of B; a power of two
@@ -14,7 +14,7 @@
 constexpr unsigned ROWS = TILES_M * M, COLUMNS = TILES_N * N, CHAINS = STEPS * STEPS, HELD = TILES_M * TILES_N * D_REGISTERS;
 constexpr unsigned THREADS = TEAMS * GROUP_THREADS, NOWHERE = 0xFFFFFFFF, MOST_SMS = 4096;
 
-// The counts of a launch. done: chains of each SM (PTX ISA, "%smid"); wrong: their words that differ; kept: records.
+// The counts of a launch. done: chains of each SM (PTX ISA, "%smid"); wrong: their words that differ; kept: records, also those for which there was no room.
 struct Tally {
     unsigned long long done[MOST_SMS];
     unsigned long long wrong[MOST_SMS];
@@ -28,7 +28,7 @@ struct Record {
 };
 
 // Which chains are computed, by whom, and how often. The chain of a group in a round is first + group * spread + round * stride.
-// only: the one SM that computes; NOWHERE: all. peek_thread, peek_register: whose word is kept of every round in `peek`.
+// only: the one SM that computes; NOWHERE: all. peek_thread, peek_register: whose word is kept of every round in `peek`, without a comparison.
 struct Job {
     unsigned rounds, first, spread, stride, only, peek_thread, peek_register, most_records;
 };
@@ -101,7 +101,7 @@ __device__ __forceinline__ void report(const Word (&d)[HELD], unsigned folded, u
     atomicAdd(&tally->wrong[sm], wrong ? wrong : 1);
 }
 
-// After each chain: compared with what it must be, and the word that is asked for kept.
+// After each chain: keeps the word that `peek` asks for, or else compares the results with the expected ones.
 __device__ __forceinline__ void compare(const Word (&d)[HELD], unsigned expected, const DElement* words, unsigned chain, unsigned thread,
                                         unsigned round, Tally* tally, Record* records, DElement* peek, const Job& job) {
     if (job.peek_thread != NOWHERE) {

@@ -6,9 +6,9 @@
 #define METADATA , const unsigned char* metadata
 #define AND_METADATA(e) , e
 
-constexpr unsigned SOME_CODE = 4;
+constexpr unsigned SOME_CODE = 4;  // a valid one, for rows without a line
 
-// From this row and group on. line_of(row): the line of the metadata in memory, or NO_LINE.
+// Returns eight codes from this row and group on. line_of(row): the line of the metadata in memory, or NO_LINE.
 template <class LineOf> __device__ unsigned eight_codes(const unsigned char* metadata, unsigned row, unsigned group, LineOf line_of) {
     constexpr unsigned OF_A_ROW = 8 / METADATA_ROWS;
     unsigned codes = 0;
@@ -34,5 +34,5 @@ template <class LineOf> __device__ unsigned metadata_register(const unsigned cha
 #define AND_METADATA(e)
 #endif
 
-// MULTIPLY, whose arguments are macros.
+// MULTIPLY, with the macros in its arguments expanded first.
 #define EXECUTE(...) MULTIPLY(__VA_ARGS__)

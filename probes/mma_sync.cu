@@ -2,7 +2,7 @@
 #include "tile.cuh"
 
 // a, b: [count, K] and c: [count], the operands' bit patterns; d: [count], written once each. `stored` grows by the number of
-// results written, which tells the host that there are none left over. placement: of the first tile, below PLACEMENTS.
+// results written, which tells the host that none is missing. placement: of the first tile, below PLACEMENTS.
 extern "C" __global__ void __launch_bounds__(128)
 probe(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA BLOCK_SCALES, DElement* results,
       unsigned long long* stored, unsigned long long count, unsigned placement) {

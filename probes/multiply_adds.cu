@@ -1,5 +1,5 @@
 // Chains of float32 multiply-adds: d[row, column] = ((c + a0 b0) + a1 b1) + …, each step rounded to nearest. Where FUSED is 0,
-// each product is rounded before it is added. A [rows, K] and B [columns, K] row after row; ks: which k in turn.
+// each product is rounded before it is added. A [rows, K] and B [columns, K] row after row; ks: [steps], the k of each step.
 
 constexpr int TILE = 64, DEPTH = 16, EACH = 4;
 

@@ -1,5 +1,5 @@
-// Random operands of a matrix product, drawn where they are needed: every element from its own counter (Philox), so that any of
-// them can be drawn again. A line is a row of A or a column of B; a slot is a place along K, which all lines share.
+// Random operands of a matrix product, drawn where they are needed: every element from a counter (Philox) that follows from its
+// place, so that any of them can be drawn again. A line is a row of A or a column of B; a slot is a place along K, which all lines share.
 //
 // accprobe/operands/drawing.py writes the types A, B and C below this file. The same text compiles for the host.
 
@@ -46,9 +46,9 @@ enum Way { UNIFORM, NORMAL, WIDE, CENTRED, ENDS };
 // slot moves A's up and B's down by at most `slots`, each element by at most `spread`. C's exponent is at most c_spread away from
 // the sum of the two lines'. zeros, specials, c_zeros, c_specials, c_small: how many of 256 elements become that (c_small: subnormal
 // or zero). cancelling: pairs of slots have one product but for its sign, and but for one in 64 the same significand.
-// ENDS: the smallest and largest integers. c_edge: for integers, C is close to where a sum of 32 bits overflows. For floats, 1: C is
+// ENDS: the smallest and largest integers, 0, 1 and all ones. c_edge: for integers, C is close to 0 or to 2^31. For floats, 1: C is
 // within a few units of the largest number, 2: of the smallest normal one. one_sign: all products of two lines have one, and C has
-// it too. fours: each four slots have the same of each line.
+// it too. fours: each four slots of a line have the same number.
 struct Recipe {
     int way, a_low, a_high, b_low, b_high, slots, spread, c_spread;
     int zeros, specials, c_zeros, c_specials, c_small, cancelling, c_edge, one_sign, fours;

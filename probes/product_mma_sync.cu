@@ -3,7 +3,7 @@
 #include "product.cuh"
 
 // a: [rows, K], b: [columns, K], c: [rows, columns], the operands' bit patterns. d: [rows, columns]; each element is one dot product
-// of one instruction. A warp has TILES tiles; blocks: (groups of columns, groups of four tiles of rows).
+// of one instruction. A warp has TILES tiles; blocks: (groups of columns, the rows of four warps).
 extern "C" __global__ void __launch_bounds__(128)
 product(const Word* a_operands, const Word* b_operands, const CElement* c_operands METADATA, DElement* results, unsigned rows, unsigned columns) {
     unsigned lane = threadIdx.x % 32;

@@ -22,7 +22,7 @@ __device__ unsigned rank_in_tile() {
     return rank;
 }
 
-// All threads that hold a tile.
+// Waits for all threads that hold a tile.
 __device__ void meet() {
     if (BLOCKS_OF_TILE == 1) return __syncthreads();
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -41,7 +41,7 @@ __device__ void deallocate(unsigned address) {
     asm volatile("tcgen05.dealloc." GROUP(BLOCKS_OF_TILE) ".sync.aligned.b32 %0, %1;" :: "r"(address), "n"(COLUMNS));
 }
 
-// Four columns of each of the warp's lanes, of the lane that has the thread's number.
+// Stores four columns of one lane of the warp's, the one with the thread's number.
 __device__ void store_columns(unsigned address, const unsigned (&words)[4]) {
     asm volatile("tcgen05.st.sync.aligned.32x32b.x4.b32 [%0], {%1, %2, %3, %4};"
                  :: "r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
@@ -86,7 +86,7 @@ __device__ void wait(unsigned long long* barrier, unsigned phase) {
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-// Before tensor memory that was read is written again.
+// Waits until all threads have read tensor memory, before it is written again.
 __device__ void read_through() {
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
     meet();

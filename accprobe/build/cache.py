@@ -1,4 +1,4 @@
-"""Cubins on disk. One is found by its source, compiler and target; it is stored under its own sha256.
+"""Cubins on disk. One is found by its source, target, compiler and options; it is stored under its own sha256.
 
 So several processes may write at once, and a damaged file is noticed and built again. Whoever can write to the folder chooses
 the code that the GPU runs: accprobe refuses a folder or a file that another user can write.
@@ -49,7 +49,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def one_at_a_time(what: str) -> Iterator[None]:
-    """Let one process at a time fill the cache with something; the next one finds it there."""
+    """Let one process at a time fill the cache with something; the next one finds it there. Raises AccprobeError."""
     path = cache_folder() / f"{what}.lock"
     with ExitStack() as held:
         try:
@@ -60,7 +60,7 @@ def one_at_a_time(what: str) -> Iterator[None]:
 
 
 def entry(*key: str) -> Path:
-    """Return the file that names the cubin made from a source, a compiler and a target."""
+    """Return the file that names the cubin made with these: a source, a target, a compiler and its options."""
     digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
     return cache_folder() / f"{digest}.json"
 

@@ -14,7 +14,7 @@ PACKAGE = Path(accprobe.__file__).resolve().parent
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout, with "-dirty" if files differ from it; None outside of a git checkout."""
+    """Return what `git describe` calls the commit of the checkout, with "-dirty" if files differ; None outside of one."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
@@ -27,7 +27,7 @@ def commit() -> str | None:
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder "probes" (device code) or "reports" (recorded data): a link in a checkout, package data elsewhere."""
+    """Return the folder "probes" (device code) or "reports" (recorded data), in a checkout a link. Raises AccprobeError."""
     folder = PACKAGE / name
     if folder.is_dir():
         return folder

@@ -27,7 +27,7 @@ _OPTIONS = {"std": "c++17"}
 def compile(inst: Instruction, target: str) -> Cubin:
     """Return the cubin of the probe of `inst` for a compile target such as "sm_90a", from the cache or the compiler.
 
-    Raises ToolMissing without a compiler, and AccprobeError if the target lacks the instruction.
+    Raises ToolMissing without a compiler, and AccprobeError if there is no probe or the target lacks the instruction.
     """
     return compile_source(source(inst), target, inst.name)
 
@@ -47,7 +47,7 @@ def compile_all(insts: Iterable[Instruction], target: str) -> dict[Instruction, 
 
 
 def fill_cache(sources: Iterable[tuple[str, str]], target: str) -> None:
-    """Compile (source, name) pairs that the cache lacks in other processes, the slowest first, if there are more than four.
+    """Compile those (source, name) pairs that the cache lacks in other processes, in their order, if there are more than four.
 
     Errors are ignored here: compiling that cubin later raises them again.
     """

@@ -15,7 +15,7 @@ from typing import Any
 from accprobe.isa.processors import Mnemonic
 
 CONTROL_WORDS = 2
-"""64 bits: the control register as set, and as it was before."""
+"""Number of 64-bit words: the control register to set, and as it was before."""
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 

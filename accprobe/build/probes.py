@@ -1,7 +1,7 @@
 """Probes: the CUDA C++ that computes dot products with one instruction.
 
-The device code is `accprobe.probes`; this module writes the parameters above it: register counts, storage types and the inline
-assembly of the instruction.
+The device code is in the folder `accprobe/probes`; this module writes the parameters above it: register counts, storage types
+and the inline assembly of the instruction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_PROBE = "no probe"
 
 
 def find_probe(inst: Instruction) -> Probe | None:
-    """Return the probe of the instruction's family if it has a kernel for `inst`."""
+    """Return the probe of the instruction's family, or None if it has no kernel for `inst`."""
     probe = inst.family.probe
     return probe if probe and probe.takes(inst) else None
 
@@ -36,7 +36,7 @@ def multiplies_matrices(inst: Instruction) -> bool:
 
 
 def probe_of(inst: Instruction) -> Probe:
-    """Return the probe of the instruction's family. Raises AccprobeError if there is none."""
+    """Return as `find_probe`, but raise AccprobeError if there is none."""
     if (probe := find_probe(inst)) is None:
         raise AccprobeError(f"{inst.name} cannot be compiled: {NO_PROBE}")
     return probe

@@ -33,7 +33,7 @@ def flags() -> frozenset[str]:
 
 
 def lacking(mnemonic: Mnemonic) -> list[str]:
-    """Return the CPU flags that an instruction needs and this processor lacks."""
+    """Return the CPU flags that an instruction needs and this processor lacks; on another architecture, `PROCESSORS`."""
     if architecture() not in PROCESSORS:
         return [*PROCESSORS]
     return [flag for flag in mnemonic.flags if flag not in flags()]

@@ -34,7 +34,7 @@ def find(tool: ToolName) -> Path:
 
 @cache
 def candidates(tool: ToolName) -> list[Path]:
-    """Return all installations of a program: in its PyPI package, Triton's wheel and CUDA toolkits. Raises ToolMissing."""
+    """Return all installations of a program: in PyPI packages, CUDA toolkits, the PATH and Nsight. Raises ToolMissing."""
     paths = [folder / tool for folder in _folders(tool)]
     if found := shutil.which(tool):
         paths.append(Path(found))
@@ -68,7 +68,7 @@ def output(tool: ToolName, *arguments: str, timeout: float = 900, folder: Path |
     """Run the program in `folder`, and yield its output as text while it runs, as a disassembly may not fit into memory.
 
     If an installation fails before it prints anything, the next is tried, as an old one cannot read new files. Raises
-    ToolMissing if none is installed, ToolFailed if none succeeds.
+    ToolMissing if none is installed, ToolFailed if none succeeds or one takes longer than `timeout` seconds.
     """
     failure, begun = "", False
     for path in candidates(tool):
@@ -121,7 +121,7 @@ def _reason(said: str) -> str:
 
 
 def tool_version(tool: ToolName) -> str | None:
-    """Return the program's version, such as "13.0.85"; None if it is missing or does not run."""
+    """Return the program's version, such as "13.0.85", or "unknown"; None if it is missing or does not run."""
     try:
         text = run(tool, "--version")
     except (ToolMissing, ToolFailed):

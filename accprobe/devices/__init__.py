@@ -29,7 +29,8 @@ def open_device(name: str, of_gpus: bool = False) -> Device:
     """Return the device of that name: "cuda:N", "sim:NAME", "replay:FILE", "auto", "gpu" or "cpu".
 
     of_gpus: the caller needs a GPU or its simulation; a processor cannot replace it.
-    Raises UnknownName for another form, DeviceError if the device cannot be opened, RecordingError if the file cannot be read.
+    Raises UnknownName for another form, DeviceError if the device cannot be opened, ToolMissing without cupy,
+    RecordingError if the file cannot be read.
     """
     if name in ("auto", "gpu"):
         name = _first_gpu(name, of_gpus)
@@ -84,7 +85,7 @@ def named_devices() -> Iterator[tuple[str, str]]:
 def device_names(wanted: str) -> list[str]:
     """Return every GPU here for "all"; otherwise the names between the commas.
 
-    Raises DeviceError if "all" is none, UnknownName if a GPU is named twice.
+    Raises DeviceError if "all" finds no GPU, UnknownName if a device is named twice.
     """
     from accprobe.build.driver import explain_missing_gpu, gpu_count, no_gpu
 

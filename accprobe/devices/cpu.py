@@ -100,10 +100,10 @@ class CpuDevice(Device):
 
 
 class Tiles:
-    """Dot products as the tiles of an instruction, one after another; unused elements are zero.
+    """Dot products as the tiles of an instruction, one after another; unused elements of A, B and C are zero.
 
-    a: [tiles, M, K], or [tiles, M * N, K] if lanes have operands of their own. b: the same with N; for AMX [tiles, K / 4 bytes,
-    N, 4 bytes]. c, d: [tiles, M, N].
+    a: [tiles, M, K], or [tiles, M * N, K] if lanes have operands of their own. b: the same with N; for AMX [tiles, K / P, N,
+    P], where P elements have 4 bytes. c, d: [tiles, M, N].
     """
 
     def __init__(self, inst: Instruction, request: Request, placement: int) -> None:

@@ -29,7 +29,7 @@ _POISON = 0xA5  # Initial byte of results and of the count of stored results in 
 class CudaDevice(Device):
     """GPU number `index`, with one loaded kernel per instruction and buffers that only grow. Not thread-safe.
 
-    Raises ToolMissing without cupy, DeviceError without that GPU.
+    Raises ToolMissing without cupy, DeviceError without that GPU, UnknownName if its architecture is unknown.
     """
 
     kind: DeviceKind = "cuda"
@@ -60,7 +60,7 @@ class CudaDevice(Device):
         self.architecture: str = architectures.from_compute_capability(major, minor).target
 
     def describe(self) -> dict[str, object]:
-        """Return sm_count, memory in GiB, the largest SM clock in MHz."""
+        """Return the compute capability, the number of SMs, the memory in GiB and the largest SM clock in MHz."""
         properties = self._properties
         clock_attribute = 13  # cudaDevAttrClockRate, in kHz
         return {

@@ -2,7 +2,7 @@
 
 A digest of the instruction, the control register, the place in the tile and the operands identifies a query. The same run sends
 the same queries again. Results that an experiment reads are kept in full. Results that were compared with a model are kept as a
-digest of the predictions and the differing results. A caller that expects the same predictions gets them back. The file is a
+digest of the predictions and the differing results. A caller that expects the same predictions gets the results. The file is a
 zip archive of numpy arrays, as `numpy.load` reads it.
 """
 
@@ -223,7 +223,7 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 class RecordedDevice(Device):
-    """Passes everything on to `device`; `take` returns the exchanges since its last call."""
+    """Passes queries on to `device` and keeps their results; `take` returns the exchanges since its last call."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -266,7 +266,7 @@ class RecordedDevice(Device):
         return d
 
     def _note(self, key: bytes, kept: bytes) -> None:
-        """Keep results, unless they equal the results of the query before."""
+        """Keep results, unless this query had the same ones the last time."""
         results = self._exchanges.setdefault(key, [])
         times = self._times[key] = self._times.get(key, 0) + 1
         if not results or results[-1] != kept:

@@ -72,7 +72,7 @@ class SimulatedDevice(Device):
         return self._candidates.get(inst, {})
 
     def model(self, inst: Instruction) -> DotModel:
-        """Return the model of an instruction, or of a similar one if no catalog has its n."""
+        """Return the model of an instruction, or of the one with the nearest n if the catalog lacks it."""
         return self._models[inst if inst in self._models else self._alike(inst)[0]]
 
     def _alike(self, inst: Instruction) -> list[Instruction]:
@@ -81,7 +81,7 @@ class SimulatedDevice(Device):
 
 SMS, FAULTY_SM, FLIPPED_BIT = 4, 2, 9  # A faulty device: its SMs, the faulty one, and the bit of D that this flips.
 
-# The fault occurs if the sign and the lowest bit of both operands of this product are set. A sparse A stores it.
+# The fault occurs if the top bit of the storage and the lowest bit of both operands of this product are set. A sparse A has it.
 FAULTY_PRODUCT = 3
 
 

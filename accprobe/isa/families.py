@@ -40,7 +40,7 @@ class Family:
     since: the first compute capability that has it; of several families for one role, the latest is the one offered.
     threads: number of threads that share a tile.
     in_registers: operands of "abcd" that lanes hold in registers, besides A where an instruction's name says so.
-    adds_to_d: D is the addend too, and a flag of the instruction leaves it out.
+    adds_to_d: D is the addend too; in PTX, a flag of the instruction leaves it out.
     converts: where an architecture has no unit for the operand formats, it becomes conversions and opcodes of another unit.
     promoted_by_triton: `max_num_imprecise_acc` of `tl.dot` has an effect on its 8-bit floats.
     opcode: the stem of its SASS, {} being the letter of the unit; units: the letters. For a processor, the units are the
@@ -93,7 +93,7 @@ def registers(inst: Instruction) -> dict[str, int]:
 
 
 def _fragments_of_a_warp(inst: Instruction) -> bool:
-    """Return whether mma_sync.cu lays out the fragments of one tile and of four."""
+    """Return whether mma_sync.cu lays out the fragments: of one tile of a warp, or of the four of quad pairs."""
     words = inst.stored.k * inst.held_bits // inst.register_bits
     return inst.m in (8, 16) and inst.n == 8 and (inst.quad_pairs or words % 4 == 0)
 
@@ -104,7 +104,7 @@ def _core_matrices(inst: Instruction) -> bool:
 
 
 def _rows_in_lanes(inst: Instruction) -> bool:
-    """Return whether a block of 128 rows fits; in shared memory, 32 or 48 bytes of K of A."""
+    """Return whether each thread block has 128 rows, and rows of A with 32 or 48 bytes of K in shared memory."""
     whole = inst.m == 128 * inst.blocks and inst.n % (16 * inst.blocks) == 0
     return whole and inst.stored.k * inst.held_bits in (256, 384)
 
@@ -151,7 +151,7 @@ TCGEN05 = Family(
 
 
 def _of_processor(name: str, lanes: bool = False) -> Family:
-    """Return the instructions of one core: no compiler makes anything else of them."""
+    """Return a family with the mnemonics as units. `converts` is false: an assembler makes no other opcode of a mnemonic."""
     return Family(name, [each.mnemonic for each in processors.MNEMONICS if each.family == name], lanes=lanes)
 
 

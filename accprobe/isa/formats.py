@@ -1,7 +1,7 @@
 """Number formats of matrix units: bit patterns and their values.
 
 A `Format` says how a bit pattern is read. Arrays of bit patterns are unsigned numpy arrays (`Format.dtype`). `bits` and
-`storage_bits` differ where a format is narrower than its storage: 6 and 4 bits in a byte, tf32 in 32 bits.
+`storage_bits` differ where a format is narrower than its storage: 7, 6, 4 and 1 bits in a byte, tf32 in 32 bits.
 
 Sources: IEEE 754-2019; OCP 8-bit Floating Point Specification (OFP8); OCP Microscaling Formats (MX) v1.0; PTX ISA,
 "Alternate floating point data formats" and "Matrix data-types".
@@ -87,7 +87,7 @@ class Format:
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
     def widens_to(self, other: Format) -> bool:
-        """Return whether zeros appended to the fraction convert every number, infinity and NaN to the other format."""
+        """Return whether the other format holds every number, infinity and NaN payload of this one."""
         plain = self.specials == other.specials == "ieee" and not self.ignored_low_bits
         return plain and self.exponent_bits <= other.exponent_bits and self.mantissa_bits <= other.mantissa_bits
 
@@ -253,7 +253,7 @@ def get(name: str) -> Format:
 
 
 def ordered(fmt: Format, words: Bits) -> NDArray[np.int64]:
-    """Return integers with differences that count the numbers of the format in between."""
+    """Return integers with differences that count the steps from one number of the format to the next."""
     if fmt.is_integer:
         return fmt.integers(words)
     size = (words & fmt.dtype.type(fmt.sign_bit - 1)).astype(np.int64)

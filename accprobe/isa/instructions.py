@@ -49,7 +49,7 @@ Factor = TypeVar("Factor", int, NDArray[np.int64])
 
 @dataclass(frozen=True)
 class Instruction:
-    """One PTX matrix multiply-accumulate, D = A·B + C, of shape m x n x k.
+    """One matrix multiply-accumulate of PTX or a processor, D = A·B + C, of shape m x n x k.
 
     name: the qualifier string, e.g. "mma.sync.m16n8k16.f32.f16.f16.f32" (D, A, B, C) or
     "wgmma.m64n8k32.f32.e4m3.e4m3" (D, A, B; C is D). ".satfinite" follows the shape, as in PTX. A wgmma that takes A from
@@ -59,7 +59,7 @@ class Instruction:
     mnemonic: the disassembler's name of a processor's instruction: "VDPBF16PS".
     scale, scale_block: the format of the block scales, and how many of the k products share one.
     bit_op: the product of single bits; the sum counts the ones.
-    quad_pairs: eight threads of a warp hold a tile, which thus has four (Volta's).
+    quad_pairs: eight threads hold a tile, so a warp has four tiles (Volta's).
     """
 
     name: str
@@ -98,7 +98,7 @@ class Instruction:
 
     @property
     def held_bits(self) -> int:
-        """Return the bits of an element of A or B in registers or memory, where only integers and FP4 are packed."""
+        """Return the bits of an element of A or B in registers or memory; integers and FP4 of `.kind::mxf4…` are packed."""
         packed = self.is_integer or self.kind in ("mxf4", "mxf4nvf4")
         return self.a.bits if packed else self.a.storage_bits
 
@@ -109,7 +109,7 @@ class Instruction:
 
     @property
     def threads(self) -> int:
-        """Number of threads that share a tile."""
+        """Return the number of threads that share a tile."""
         return 8 if self.quad_pairs else self.family.threads * self.blocks
 
     def multiplied(self, a: Factor, b: Factor) -> Factor:

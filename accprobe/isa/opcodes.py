@@ -38,7 +38,7 @@ STEMS = tuple(_UNITS)
 """The opcodes without modifiers."""
 
 MATRIX = re.compile(f"(?:{'|'.join(STEMS)})(?![A-Z])")
-"""Opcodes of matrix units: HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation)."""
+"""Opcodes of matrix units, HMMA … (warp), HGMMA … (warpgroup), UTCHMMA … (fifth generation), and processors' mnemonics."""
 
 Kind = tuple[str, str, str, str, bool]
 """The parts of an opcode that decide its arithmetic, for any shape: stem, D, A, B, sparsity."""
@@ -93,7 +93,7 @@ def parse(text: str) -> MatrixOpcode:
 
 @cache
 def is_matrix(opcode: str) -> bool:
-    """Return whether a matrix unit executes the opcode."""
+    """Return whether the opcode matches MATRIX."""
     return MATRIX.match(opcode) is not None
 
 
@@ -152,7 +152,8 @@ def relation(inst: Instruction, opcode: str) -> Literal["native", "converted", "
     """Return the relation of a matrix opcode's unit to the PTX instruction.
 
     "native": the unit takes the operand formats. "converted": a unit of the instruction's family takes other formats, or
-    operands that were widened for it. "foreign": a unit of another family, or no matrix unit.
+    operands that were widened for it. "foreign": a unit of another family, another mnemonic of a
+    processor, or no matrix unit.
     """
     found, unit = _UNITS.get(stem(opcode), (None, ""))
     if found is not inst.family or (inst.mnemonic and unit != inst.mnemonic):

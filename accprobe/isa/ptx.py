@@ -1,8 +1,8 @@
 """PTX of the matrix instructions, as inline assembly of CUDA C++: a macro's parameters, then its text.
 
-The parameters are arrays of registers, or descriptors of matrices in shared memory. Below them, the instruction descriptor and
-the tensor memory of tcgen05, which have not run on hardware (PTX ISA, "TensorCore 5th Generation Family Instructions",
-"Instruction descriptor").
+The parameters are arrays of registers, or descriptors of matrices in shared memory. The module also has the instruction
+descriptor and the tensor memory of tcgen05, which have not run on hardware (PTX ISA, "TensorCore 5th Generation Family
+Instructions", "Instruction descriptor").
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def wgmma_chain(inst: Instruction, registers: Mapping[str, int], chain: int, thr
     """Return a chain of wgmma, each adding to D; without `addends` the first makes it (scale-d is false).
 
     a, b: descriptors, one an instruction; e: registers of metadata, unused by a dense A. turn: the named barrier at which
-    `threads` threads arrive, these without waiting, before the last instruction: another warpgroup may then start its chain.
+    `threads` threads arrive, these without waiting, before the last instruction ends: another warpgroup may then start.
     """
     number = count()
     d = _braces(number, registers["d"])

@@ -26,19 +26,19 @@ from accprobe.operands.request import Request
 
 FLOORS = (-126, -133, -149)  # Floors that are probed if neither model has one.
 
-OF_ONE_SIGN = {"floor": 16, "underflow": 16}  # Places where one in so many dot products has terms of one sign alone.
+OF_ONE_SIGN = {"floor": 16, "underflow": 16}  # Places where one in so many dot products starts with terms of one sign.
 
-OF_LOST_TERMS = 32  # One in so many of those about a floor has two terms that are lost, and shows it in the sign of zero.
+OF_LOST_TERMS = 32  # One in so many dot products about a floor has two terms whose loss shows in the sign of a zero.
 
-# Share of the dot products with terms that meet in the last of the sums, before more is lost on the way to the result.
+# Share of the dot products with terms that meet in the last sum, after which the least is lost; the others take any sum.
 SHARE_OF_THE_LAST = 0.4
 
-# The product that leads, what cancels it, what nearly does, and a zero beside a large number.
+# Terms: the leading product, one that cancels it, one that nearly does, and a zero times a large number.
 LEAD, OPPOSITE, NEARLY_OPPOSITE, ZERO = range(4)
 
-SMALL_TERMS = range(4, 9)  # Small products; after them, the last of them with the other sign.
+SMALL_TERMS = range(4, 9)  # Small products. Term 9, after them, is the last of them with the opposite sign.
 
-# How often each term is present, where every one is drawn for itself (see `_present`).
+# How often each term is present, where each is drawn independently (see `_present`).
 SHARES = np.array([0.9, 0.4, 0.2, 0.3, *(0.4 for _ in SMALL_TERMS), 0.4], np.float32)
 
 BY_SHARE = 0.2  # Share of such dot products; the others have one to three terms.
@@ -47,7 +47,7 @@ FACTORS_FROM = np.array([LEAD, LEAD, LEAD, ZERO, *SMALL_TERMS, SMALL_TERMS[-1]])
 
 
 class Target(NamedTuple):
-    """The place where two models differ: results of some size, in some sums, numbered as `nodes` does.
+    """The place where two models differ: results of some size, in some sums, numbered as `FusedSum.nodes` yields them.
 
     levels: floors to probe. alignments: alignment bits of the alternative's sums, if they differ.
     """
@@ -59,7 +59,7 @@ class Target(NamedTuple):
 
     @property
     def seed(self) -> tuple[int, ...]:
-        """Return a different seed for every target."""
+        """Return a seed that depends on every field."""
         return int.from_bytes(self.place.encode()), *self.sums, *(level & 0xFFFF for level in self.levels), *self.alignments
 
 
@@ -108,7 +108,10 @@ def directed(inst: Instruction, model: DotModel, target: Target, rng: np.random.
 
 
 def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rng: np.random.Generator) -> Request:
-    """Return terms of one sign: about one of the exponents [3, n] in every sum, or where terms meet or do not, and zeros."""
+    """Return dot products with terms of one sign about one of the exponents `ends` [3, n], and zeros; C is a zero.
+
+    In a quarter of them only terms outside `meet` may differ from zero, in another quarter only those in it.
+    """
     n, shape = len(meet), meet.shape
     which = rng.choice(3, n, p=(0.5, 0.2, 0.3))
     together = ends[which, np.arange(n)] + np.where(which == 2, 0, rng.integers(-2, 3, n))
@@ -124,7 +127,7 @@ def _of_one_sign(inst: Instruction, ends: Exponents, meet: NDArray[np.bool_], rn
 
 
 def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Exponents, rng: np.random.Generator) -> None:
-    """Make two products that meet cancel, some nearly, in half of the dot products (in place)."""
+    """Make the first two leaves cancel, some nearly, in half of the dot products where both are products (in place)."""
     first, second = leaves[:, 0], leaves[:, 1]
     rows = np.flatnonzero((first < inst.k) & (second < inst.k) & (rng.random(len(centre)) < 0.5))
     n, first, second = len(rows), first[rows], second[rows]
@@ -134,8 +137,8 @@ def _cancel(inst: Instruction, a: Bits, b: Bits, leaves: Exponents, centre: Expo
 
 
 def _lose(inst: Instruction, request: Request, leaves: Exponents, last_bit: Exponents, rng: np.random.Generator) -> None:
-    """Make all terms negative and about the last kept bit, except for two products that meet: of both signs and below it (in
-    place).
+    """Make all products negative and at or above the last kept bit, and C a negative zero (in place). If the first two leaves
+    are products, these have opposite signs and lie below that bit.
 
     If these two are truncated alike, their sum is zero, and its sign shows among results that underflow to negative zeros.
     """
@@ -152,7 +155,7 @@ def _lose(inst: Instruction, request: Request, leaves: Exponents, last_bit: Expo
 
 
 def _beside(inst: Instruction, b: Bits) -> Bits:
-    """Return numbers that differ in the last bit, unless that is a NaN."""
+    """Return the numbers with the last bit flipped, or unchanged if that makes a NaN."""
     changed = b ^ inst.b.dtype.type(1 << inst.b.ignored_low_bits)
     return np.asarray(np.where(np.isnan(inst.b.values(changed)), b, changed))
 
@@ -165,7 +168,7 @@ def _under(bound: Exponents, rng: np.random.Generator) -> Exponents:
 def _bits(
     nodes: list[FusedSum], which: Exponents, alignments: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[Exponents, Exponents]:
-    """Return fraction bits of the sum's result, and its alignment bits or the alternative's; any if it has none."""
+    """Return fraction bits of the sum's result, and its alignment bits or the alternative's; random ones if it is exact."""
     sums = [node.arithmetic for node in nodes if isinstance(node.arithmetic, FloatArithmetic)]
     kept = np.array([x.result_bits for x in sums])[which]
     aligned = np.array([-1 if x.alignment_bits is None else x.alignment_bits for x in sums])[which]
@@ -178,14 +181,14 @@ def _bits(
 def _last_bits(
     centre: Exponents, aligned: Exponents, kept: Exponents, reach: Exponents, half: Exponents, rng: np.random.Generator
 ) -> Exponents:
-    """Return the last bit's exponent of leading products: half of the result's last place, the first truncated one, or any."""
+    """Return the last bit's exponent of leading products: half the result's last place, the last kept, the next or any."""
     n, way = len(centre), rng.random(len(centre))
     truncated, any_bit = aligned - reach - rng.integers(0, 2, n), centre - 1 - _under(kept + 2, rng)
     return np.where(way < 0.45, half, np.where(way < 0.7, truncated, any_bit))
 
 
 def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return the leaves that meet in that sum, [n, K + 1], K being C: one leaf of each of its terms."""
+    """Mark the leaves that meet in that sum, [n, K + 1], column K being C: one leaf of each of its terms."""
     own = np.zeros((len(nodes), inst.k + 1), bool)
     inner = []
     for i, node in enumerate(nodes):
@@ -200,7 +203,7 @@ def _meeting(inst: Instruction, nodes: list[FusedSum], which: Exponents, rng: np
 
 
 def _shuffled(first: NDArray[np.bool_], rng: np.random.Generator) -> Exponents:
-    """Shuffle the columns of each row, those marked before the others."""
+    """Return the numbers of the columns in random order for each row, the marked ones first."""
     width = first.shape[1]
     bits = width.bit_length()
     keys = np.frombuffer(rng.bytes(4 * first.size), np.uint32).reshape(first.shape) >> np.uint32(bits + 1) << np.uint32(bits)
@@ -236,7 +239,7 @@ def _present(n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
 
 
 def _places(leaves: Exponents, rng: np.random.Generator) -> tuple[Exponents, Exponents, Exponents]:
-    """Return dot product, term and leaf of all present terms: the first term on the first leaf, the others in random order."""
+    """Return dot product, term and leaf of present terms: the first on the first leaf, others at random, as leaves suffice."""
     present = _present(len(leaves), rng)
     others = 1 + _shuffled(present[:, 1:], rng)[:, : leaves.shape[1] - 1]
     count = np.minimum(present[:, 1:].sum(axis=1), others.shape[1])
@@ -257,7 +260,7 @@ def _factors(
     odd: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> tuple[Bits, Bits]:
-    """Return factors of the terms; terms that belong together have the same factors."""
+    """Return factors of the terms; those of a term in `FACTORS_FROM` are copied, but for the sign or the last bit."""
     a, b = _product(inst, exponent, bits, odd, rng)
     place = np.arange(len(row))
     first = np.full((row.max(initial=-1) + 1, len(FACTORS_FROM)), -1)
@@ -276,10 +279,10 @@ def _factors(
 def _product(
     inst: Instruction, exponent: Exponents, bits: Exponents, odd: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Bits, Bits]:
-    """Return factors with exponents that add up to `exponent`, if possible; one factor is subnormal in a third of the cases.
+    """Return factors with exponents that add up to `exponent`, if possible; a third of the factors a are drawn as subnormals.
 
-    bits: fraction bits of most products, which one factor has, or both share; the others have full width or none. odd: only
-    products with an exponent that may differ from the sum of their factors' exponents.
+    bits: fraction bits of most products, which one factor has, or both share; the others have full width or none. odd: products
+    with only those bits, and 60 % subnormal factors a, so that their exponents may differ from the sums of their factors'.
     """
     n, lowest, highest = len(exponent), inst.a.min_exponent, inst.a.max_exponent
     ea = np.where(

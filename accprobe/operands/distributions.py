@@ -1,7 +1,7 @@
 """Random numbers of one format, by distribution.
 
-Formats of at most 16 bits are drawn from a table of equally likely patterns. Converting millions of numbers for each call would
-take longer than the product.
+Floating-point formats of at most 16 bits are drawn from a table of equally likely patterns. Converting millions of numbers for
+each call would take longer than the product.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _FROM_UNIFORM = (*LARGE, "uniform", "integers")
 _ZEROS = 0.9
 # Limit of wide numbers: beyond it no sum would be small.
 _LARGEST_WIDE = 2.0**8
-# Entries of a table of patterns: no more than 16 bits have.
+# Entries of a table of patterns: as many as 16 bits have patterns.
 _TABLE = 1 << 16
 # Numbers drawn for a large matrix. Each line is a run of them from a random start, which is faster than drawing every element.
 _POOL = 1 << 20
 
 
 def largest_integer(fmt: Format) -> int:
-    """Return the limit of "integers": exact in the format, and small enough that f16 holds long sums of their products."""
+    """Return the limit of "integers": exact in the format, and at most 15 in f16, so that f16 holds long sums of products."""
     return min((2 << fmt.mantissa_bits) - 1, 15 if fmt.exponent_bits == 5 else 4095)
 
 
 def random_lines(fmt: Format, shape: tuple[int, ...], kind: str, rng: np.random.Generator, exponent: int = 0) -> Bits:
     """Return patterns of random numbers times 2^exponent, at most the format's largest.
 
-    Integer formats use their whole range except in "same sign" and "uniform". A single line cannot cancel: "cancelling" is
-    "normal" here.
+    Integer formats ignore the exponent, and use their whole range except in "same sign" and "uniform". A single line cannot
+    cancel: "cancelling" is "normal" here.
     """
     if fmt.is_integer:
         end = {"same sign": 1 << fmt.bits - 1, "uniform": 2}.get(kind, 1 << fmt.bits)
@@ -90,6 +90,6 @@ def _patterns(fmt: Format, values: NDArray[np.floating], kind: str, rng: np.rand
 
 
 def times_power(fmt: Format, patterns: Bits, exponent: int | NDArray[np.int64]) -> Bits:
-    """Return the numbers times 2^exponent, rounded to the format; too large ones become its largest number or infinity."""
+    """Return the numbers times 2^exponent, rounded to the format; too large ones become its largest number, infinity or NaN."""
     with np.errstate(all="ignore"):
         return fmt.patterns(np.ldexp(fmt.values(patterns), exponent))

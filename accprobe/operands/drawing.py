@@ -47,7 +47,7 @@ class Recipe(NamedTuple):
 
 
 def recipes(inst: Instruction) -> dict[str, Recipe]:
-    """By kind, in the order of `accprobe.operands.kinds.kinds`."""
+    """Return the recipe of each kind, in the order of `accprobe.operands.kinds.kinds`."""
     if inst.is_integer:
         uniform = Recipe(Way.UNIFORM)
         extreme = Recipe(Way.ENDS, c_edge=1)
@@ -74,7 +74,7 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
 
 
 def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
-    """Draw products with exponents within `spread` of the sum of their two lines' exponents, which is from `low` to `high`."""
+    """Return a recipe of products with exponents within `spread` of the sum of their lines' exponents, from `low` to `high`."""
     a, b = inst.a, inst.b
     a_low, a_high = (_within(a, exponent // 2) for exponent in (low, high))
     b_low, b_high = _within(b, low - a_low), _within(b, high - a_high)
@@ -82,7 +82,7 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
 
 
 def _with_subnormals(inst: Instruction, recipe: Recipe) -> Recipe:
-    """The slots go so far that some operands are subnormal, beside others that are not."""
+    """Return the recipe with so many slots that some operands are subnormal, beside others that are not."""
     return recipe._replace(slots=max(recipe.a_low - inst.a.min_exponent, recipe.b_low - inst.b.min_exponent) + 24)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Exchange:
     """Bit patterns in hex, each as wide as its storage. The patterns of one operand are joined without a gap.
 
-    a, b: K patterns each; c, d: one. metadata, scales_a, scales_b: as in `Request`, "" if there are none.
+    a, b: K patterns each, K / 2 of a sparse A; c, d: one. metadata, scales_a, scales_b: as in `Request`, "" if there are none.
     Reports store the list of these, without empty ones at the end.
     """
 
@@ -77,7 +77,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A dot product that the model mispredicts. expected: the model's result, in hex; kind: of operands."""
+    """A dot product that the model mispredicts. expected: the model's result, in hex; kind: of its operands."""
 
     exchange: Exchange
     expected: str

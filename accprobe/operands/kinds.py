@@ -129,7 +129,7 @@ def _about(kind: str, inst: Instruction, rng: np.random.Generator, centre: Expon
 
 
 def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw normal numbers of full width with products within a few bits of one another, and C too."""
+    """Draw numbers of full width with exponents -1, 0 and 1, or subnormals if -1 is none, C too."""
     return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 
@@ -177,7 +177,7 @@ def _sparse(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _special(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw normal values with a few infinities, NaNs of any payload, zeros and largest numbers among them."""
+    """Draw normal values with a few zeros, largest and smallest normal numbers, infinities and NaNs among them."""
     operands = _normal(inst, rng, n)
     for x, fmt in zip(operands.columns, (inst.a, inst.b, inst.c), strict=True):
         special = [0, fmt.largest, fmt.encode(False, 1, fmt.min_exponent)]
@@ -228,7 +228,7 @@ def _c_near_smallest_normal(inst: Instruction, rng: np.random.Generator, n: int)
 
 
 def _c_beside_small_products(kind: str, inst: Instruction, rng: np.random.Generator, magnitudes: Exponents) -> Request:
-    """Give magnitudes of C either sign, and draw small products beside them, most of them zero."""
+    """Give magnitudes of C either sign, and draw small products beside them, all but about three of them zero."""
     n = len(magnitudes)
     around = _around(kind, inst, rng, n)
     around.a[rng.random((n, inst.k)) < 1.0 - 3.0 / inst.k] &= inst.a.dtype.type(inst.a.sign_bit)
@@ -237,7 +237,7 @@ def _c_beside_small_products(kind: str, inst: Instruction, rng: np.random.Genera
 
 
 def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw the largest and smallest integers, and C close to where a 32-bit sum overflows."""
+    """Draw the largest and smallest integers, 0, 1 and all ones, and C close to 0 or to where a 32-bit sum overflows."""
     a, b = (rng.choice(_ends(f), (n, inst.k)) for f in (inst.a, inst.b))
     edge = rng.choice(np.array([0, 1 << 31], np.int64), n)
     room = np.int64(inst.k << (inst.a.bits + inst.b.bits - 1)) >> rng.integers(0, 12, n)
@@ -246,9 +246,7 @@ def _extreme(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
 
 
 def _repeated_fours(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw one pair of the largest and smallest integers for each four products; C close to where a 32-bit sum overflows, or
-    0.
-    """
+    """Draw one pair of the numbers of `_extreme` for each four products; C is as in `_extreme`, or 0."""
     a, b = (np.repeat(rng.choice(_ends(f), (n, -(-inst.k // 4))), 4, axis=1)[:, : inst.k] for f in (inst.a, inst.b))
     c = _extreme(inst, rng, n).c
     c[rng.random(n) < 0.5] = 0
@@ -261,7 +259,7 @@ def _ends(fmt: Format) -> Bits:
 
 
 def _c_near_overflow(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw random products, and C close to where a 32-bit sum overflows."""
+    """Draw random products, and C as in `_extreme`."""
     uniform = _uniform(inst, rng, n)
     return Request(uniform.a, uniform.b, _extreme(inst, rng, n).c)
 

@@ -94,7 +94,7 @@ class Device(ABC):
         return ()
 
     def dot_under(self, setting: str, inst: Instruction, request: Request) -> Bits:
-        """Return results as `dot` under one of `settings`, which is restored in any case."""
+        """Return results as `dot` under one of `settings`, and restore the usual one. Raises DeviceError without settings."""
         raise DeviceError(f"{self.name} has no setting {setting}")
 
     def explains(self, inst: Instruction) -> tuple[Explained, ...]:
@@ -106,7 +106,7 @@ class Device(ABC):
         return {}
 
     def uuid(self) -> str | None:
-        """Return the board's UUID. Raises DeviceError if the driver does not report it."""
+        """Return the board's UUID, None without a board. Raises DeviceError if the driver does not report it."""
         return None
 
 
@@ -121,10 +121,12 @@ class OnGpu(Protocol):
 
 
 class InstructionSubject:
-    """An instruction of a device. Each query starts in the tile where the one before ended, so that all elements are covered.
+    """An instruction of a device. Each `query` starts one placement after the last tile of the one before, so that all
+    elements are covered.
 
     runs: the instruction. inst: the instruction of the requests, `runs` unless A is sparse. Callers then make dense requests of
-    the stored products, as the model has them. `accprobe.operands.sparse` lays them out. used: their layouts.
+    the stored products, as the model has them. `accprobe.operands.sparse` lays them out.
+    used: marks of the layouts that were sent, [LAYOUTS].
     """
 
     def __init__(self, device: Device, runs: Instruction) -> None:

@@ -23,8 +23,9 @@ LAYOUTS = 1 << 10  # Ways to lay a row out: codes of metadata, and numbers that 
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
-    """metadata: [LAYOUTS, K / group]. stored: places of the stored products, [LAYOUTS, K / 2]. b: [LAYOUTS, K], without the
-    stored elements. left_out: [LAYOUTS, K], the index in `classes` of each element of b, -1 for a stored product.
+    """metadata: [LAYOUTS, K / group]. stored: places of the stored products, [LAYOUTS, K / 2]. b: [LAYOUTS, K]; `laid_out`
+    overwrites the numbers at the stored places. left_out: [LAYOUTS, K], the index in `classes` of each element of b, -1 for a
+    stored product.
     """
 
     metadata: Bits
@@ -85,7 +86,7 @@ def own_layouts(dense: Request) -> NDArray[np.intp]:
 
 
 def _words(x: Bits) -> NDArray[np.uint64]:
-    """Return the rows as 64-bit words, as few as possible."""
+    """Return the rows as 64-bit words: their bytes if these are a multiple of 8, else one word for each element."""
     rows = np.ascontiguousarray(x).reshape(len(x), -1)
     return rows.view(np.uint64) if rows.shape[1] * rows.itemsize % 8 == 0 and len(rows) else rows.astype(np.uint64)
 
@@ -116,7 +117,7 @@ def _layouts(sparsity: Sparsity, k: int, b: Format) -> Layouts:
 
 
 def left_out_patterns(fmt: Format) -> dict[str, list[int]]:
-    """Return patterns of each class of numbers that is left out, of both signs."""
+    """Return patterns of each class of numbers that is left out; those of floats with both signs."""
     rng = np.random.default_rng(fmt.bits)
     if fmt.is_integer:
         ends = {

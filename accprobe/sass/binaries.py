@@ -44,7 +44,7 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes start … stop of a file with one cubin, or one entry of a fatbin. label: the file as the user knows it, "x.whl:
+    """Bytes start … stop - 1 of a file with one cubin, or one entry of a fatbin. label: the file as the user knows it, "x.whl:
     a/b.so". architecture: "sm_90", "" if it is not known without reading it.
     """
 
@@ -101,11 +101,14 @@ def find(paths: Iterable[Path], unpacked: Path, architectures: tuple[str, ...] =
 
 
 def _in_path(path: Path, unpacked: Path) -> Iterator[DeviceCode]:
-    """Yield the device code of a file, of the files of a folder or of the members of an archive, also where there is none."""
+    """Yield the device code of a file, a folder's files or an archive's members, also where there is none.
+
+    Raises AccprobeError for a pipe or a damaged archive.
+    """
     if path.is_dir():
         files = (file for file in sorted(path.rglob("*")) if file.is_file() and _BINARIES.search(file.name))
         yield from (_in_file(DeviceCode(file, str(file))) for file in files)
-    elif path.exists() and not path.is_file():  # it may never end
+    elif path.exists() and not path.is_file():  # reading it may never end
         raise AccprobeError(f"{path} is not a regular file: write the data of a pipe to a file first")
     elif zipfile.is_zipfile(path):
         yield from _in_wheel(path, unpacked)
@@ -229,7 +232,7 @@ def _next(data: mmap.mmap, place: int) -> int:
 
 
 def _fatbin(data: mmap.mmap, start: int, found: DeviceCode) -> int:
-    """Add the entries of the fatbin that begins at `start`, if one does; return where the search continues."""
+    """Add the cubins of the fatbin that begins at `start`, if one does; return where the search continues."""
     _, version, header, size = _unpack("<IHHQ", data, start)
     if (version, header) != (1, _FATBIN_HEADER):
         return start + len(_FATBIN)

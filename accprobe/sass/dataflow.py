@@ -92,7 +92,7 @@ def addition_effect(operands: list[str]) -> tuple[Action, list[int | None]]:
 
 
 def addend(opcode: str, operands: list[str]) -> tuple[int | None, bool]:
-    """Return the first register of C (None if D is overwritten), and whether a predicate decides at run time if C is added.
+    """Return the first register of C (None if it is RZ or left out), and whether a predicate decides at run time if C is added.
 
     Operands are D, A, B, C, …; a warpgroup's: D, [A,] descriptor, C[, scale-d], …
     """
@@ -147,11 +147,11 @@ class _Block:
 
 class RegisterValues:
     """The numbered values of a function. actions: by line, of lines that make known values. inputs: by value, its inputs in the
-    order of the operands; with a predicate, the previous value of the register is the last input. The only input of a matrix
-    instruction is the first register of C; a register at the start of a block has one input for each preceding block. sums:
-    values of additions of two or more known values, the previous one of a predicated register included. accumulated: by matrix
-    instruction, the value of the first register of C. undecided: matrix instructions for which a predicate decides whether they
-    add C.
+    order of the operands; with a predicate, the previous value of the register is the last input. A matrix instruction has one
+    operand as input, the first register of C; a register at the start of a block has one input for each preceding block.
+    sums: values of additions of two or more known values, the previous one of a predicated register included.
+    accumulated: by matrix instruction, the value of the first register of C. undecided: matrix instructions for which a
+    predicate decides whether they add C.
     """
 
     def __init__(self, function: Function) -> None:

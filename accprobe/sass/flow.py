@@ -1,7 +1,7 @@
 """Control flow of a function of SASS: basic blocks and loops.
 
-Blocks and edges come from the disassembler. It prints a label at every target of a jump, and the labels with every jump, also
-with a jump through a register (`BRX … (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`). If it could not find the targets of a jump,
+Blocks and edges come from the disassembler. It prints a label at every target of a jump, and the labels with every jump that it
+can follow, also through a register (`BRX … (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)`). If it could not find the targets of a jump,
 `complete` is false, and no result may depend on the whole flow.
 """
 

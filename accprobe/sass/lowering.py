@@ -24,7 +24,7 @@ _SCHEMA = 2
 
 
 def lowering(cubin: Cubin) -> Lowering:
-    """Return the lowering of a probe's instruction, cached beside the cubin. Raises ToolMissing without a disassembler."""
+    """Return the lowering of a probe's instruction, cached beside the cubin. Raises as `functions`."""
     kept = cubin.path.with_suffix(".sass.json")
     sequence = _read(kept)
     if sequence is None:

@@ -91,8 +91,8 @@ def chains(function: Function) -> tuple[Chain, ...]:
 
 
 def _in_tensor_memory(function: Function, flow: Flow, lines: list[int]) -> Chain:
-    """Return chains of the fifth generation. Their sums stay in tensor memory until LDTM reads them. A loop without LDTM
-    promotes nothing.
+    """Return the chain of all these fifth-generation lines. Its sums stay in tensor memory until LDTM reads them. A loop
+    without LDTM promotes nothing.
     """
     counted = _counted(function, lines)
     looped = any(flow.cycle_of(i) >= 0 for i in lines)
@@ -109,7 +109,7 @@ _NO_FLOW = "the disassembler does not know where some jump leads"
 
 
 class _Sums:
-    """The partial sums of the wanted values and of their inputs, evaluated until nothing changes; None: it is none."""
+    """The partial sums of the wanted values and of their inputs, evaluated until nothing changes; None: not a partial sum."""
 
     def __init__(self, values: RegisterValues, wanted: Iterable[int]) -> None:
         self._values = values
@@ -264,7 +264,7 @@ def _join(a: Partial | None, b: Partial | None) -> Partial | None:
 
 
 def _promoted(added: dict[int, Partial]) -> Iterator[tuple[int, Partial]]:
-    """Return the inputs of an addition that are partial sums and are added elementwise to another one."""
+    """Yield the inputs of an addition that are partial sums and are added elementwise to another one."""
     for source, value in added.items():
         others = [other for place, other in added.items() if place != source and other.places == value.places]
         if not value.added and any(other.added or not other.makers & value.makers for other in others):
@@ -272,7 +272,7 @@ def _promoted(added: dict[int, Partial]) -> Iterator[tuple[int, Partial]]:
 
 
 def _sum(read: list[Partial | None]) -> Partial | None:
-    """Return the sum of up to two values that are partial sums or sums of them. A product counts as its factors do."""
+    """Return the sum of the values that are partial sums or sums of them. Each factor of an FFMA counts as a term."""
     values = list({id(value): value for value in read if value}.values())
     if not values or len(read) == 1:
         return values[0] if values else None

@@ -18,7 +18,7 @@ from accprobe.isa.opcodes import MATRIX, MULTIPLIES
 
 CONVERSIONS = frozenset({"F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "I2IP", "FRND"})
 ARITHMETIC = CONVERSIONS | MULTIPLIES | {"FADD", "FADD2", "HADD2", "DADD"}
-"""Opcodes, without modifiers, that convert or that add and multiply floating-point numbers."""
+"""Opcodes, without modifiers, that convert numbers, or add or multiply floating-point numbers."""
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _FLAGS = re.compile(r"^\s*\.headerflags\s.*?(EF_CUDA_ACCELERATORS )?EF_CUDA_SM(\d+)", re.MULTILINE)
@@ -39,7 +39,7 @@ READ_CHUNK = 1 << 20
 PART = 4 << 20
 """Bytes of code of a large cubin that nvdisasm gets at once; it needs some 300 MiB of memory for them."""
 LARGE_CUBIN = 8 << 20
-"""Bytes of a cubin that is disassembled in parts."""
+"""Bytes of the largest cubin that is disassembled as a whole."""
 
 _SYMBOL_TABLE, _IS_CODE = 2, 4
 _FUNCTION = 2
@@ -68,7 +68,7 @@ class Line(NamedTuple):
 
     @property
     def is_arithmetic(self) -> bool:
-        """Return whether a matrix unit executes it, or it converts or computes floating-point numbers."""
+        """Return whether it is a matrix opcode or in `ARITHMETIC`, and does more than load constants."""
         return bool(MATRIX.match(self.opcode) or self.stem in ARITHMETIC) and not self.loads_constant
 
 
@@ -202,9 +202,9 @@ class _Section(NamedTuple):
 
 
 def symbol_groups(path: Path, limit: int) -> list[tuple[int, ...]]:
-    """Return indices of symbols, one per code section, in groups of `limit` bytes of code or one section.
+    """Return indices of symbols, one per code section, in groups of at most `limit` bytes of code, or one section.
 
-    A single empty group means the whole file: if it is not large, or has code without a symbol.
+    A single empty group means the whole file: if it is not large, has no code or code without a symbol, or is damaged.
     """
     if path.stat().st_size <= LARGE_CUBIN:
         return [()]
