@@ -169,7 +169,9 @@ class Checks:
             due = min(running.heard, running.started + self._plan.seconds) + self._patience
             if now > (due if running.began else running.started + STARTING):
                 ray.cancel(generator, force=True)
-                hangs = f"it hangs: no result for {self._patience:.0f} s"
+                silent = now > running.heard + self._patience
+                hangs = f"it hangs: {'no result for' if silent else 'not finished'} {self._patience:.0f} s"
+                hangs += "" if silent else " after the planned end"
                 waits = f"no process began on its node within {STARTING:.0f} s: other work of the cluster may have the GPU"
                 self._fail(generator, hangs if running.began else waits)
 

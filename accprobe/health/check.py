@@ -111,7 +111,7 @@ def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> 
             if not ready:
                 for connection in listening:
                     index, _ = workers[connection]
-                    reason = f"it hangs: no result for {HANG_SECONDS:.0f} s after the planned end"
+                    reason = f"it hangs: not finished {HANG_SECONDS:.0f} s after the planned end"
                     on_outcome(index, latest[index].stopped(reason))
                 return
     finally:

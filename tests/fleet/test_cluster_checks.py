@@ -39,6 +39,21 @@ def test_a_lost_cluster_is_reported_for_each_unfinished_gpu() -> None:
     assert latest[1].reason.startswith("the Ray cluster is lost")
 
 
+@pytest.mark.parametrize(
+    ("silent", "reason"), [(61.0, "it hangs: no result for 60 s"), (1.0, "it hangs: not finished 60 s after the planned end")]
+)
+def test_a_late_check_is_cancelled_for_its_reason(silent: float, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cancel=lambda generator, force: None))
+    groups = SimpleNamespace(placement_group=lambda *_, **__: None)
+    monkeypatch.setitem(sys.modules, "ray.util.placement_group", groups)
+    sent: list[tuple[int, GpuOutcome]] = []
+    checks = driver.Checks(GPUS[:1], ["sim:h100"], PLAN, 60.0, cast(Connection, SimpleNamespace(send=sent.append)))
+    now = time.monotonic()
+    checks._running["check"] = driver._Running(0, started=now - 100, heard=now - silent, began=True)
+    checks._cancel_late()
+    assert [outcome.reason for _, outcome in sent] == [reason]
+
+
 def test_no_two_series_of_monitors_are_the_same() -> None:
     """Of one device that stands in for several GPUs: of this host, of two nodes, and where no check of them began."""
     *_, faulty = check_gpu("faulty:h100", PLAN)

@@ -266,7 +266,7 @@ def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "HANG_SECONDS", 8.0)
     done, hung = all_of(["sim:h100", "sim:a100"])
     assert (done.status, done.reason) == ("healthy", "")
-    assert (hung.status, hung.reason) == ("failed", "it hangs: no result for 8 s after the planned end")
+    assert (hung.status, hung.reason) == ("failed", "it hangs: not finished 8 s after the planned end")
     time.sleep(0.2)
     assert not multiprocessing.active_children()
 
