@@ -7,7 +7,7 @@ equal bits of another dtype have another hash. With random weights, two differen
 2^-60 (multilinear hashing: Lemire and Kaser, Strongly universal string hashing is fast, Computer Journal 2014). These weights
 are constants that look random: contents that were not made to collide are assumed to agree as seldom.
 
-A CUDA GPU computes the sums of many tensors in one kernel (`accprobe.trace.hash_kernel`), torch those of other devices.
+A CUDA GPU computes the sums of many tensors in one kernel (`accprobe.trace.hash_kernel`); otherwise torch computes them.
 """
 
 from __future__ import annotations

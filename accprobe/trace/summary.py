@@ -12,7 +12,7 @@ from accprobe.trace.replay import adds_other_terms
 
 
 def trace_headline(found: TraceComparison) -> str:
-    """Return "equal: 187 operations", the first difference and its cause, or why there is none. The results decide."""
+    """Return "equal: 187 operations", the first difference and its cause, or why there is none. Equal results suffice."""
     first, second = found.operations
     if found.equal and list_limits(found):
         return f"no difference found: {so_many(max(first, second), 'operation')}"

@@ -87,7 +87,7 @@ def _unknown(found: Explanation) -> Iterator[str]:
         yield f"the nearest plan ({_short_plan(found.plans[0])}) gives {percent(share, 3)} of {found.compared:,} results"
         yield f"the others lie in {_area(known.rows, known.columns)}"
     else:
-        yield f"no known plan gives any of {found.compared} compared results"
+        yield f"no known plan gives any of {found.compared:,} compared results"
     differing = percent(known.differing_from_exact / known.compared, 3)
     yield (
         f"compared with sums in f64, rounded once, {differing} of the results differ:"
