@@ -162,8 +162,8 @@ STEPS = 12  # Changes to a model, at most.
 SCREEN = 60  # Wrong results that every neighbour is compared with first, among four times as many others.
 FINALISTS = 24  # Neighbours that explain most of those, which are compared with all results.
 
-# The kinds with few neighbours come first.
-NEAR: tuple[Variants, ...] = (one_field, every_floor, chain_beginnings, unusual_fields, alignments_or_results)
+# Beginnings come first: a field that stands in for one leads away from it. The kind with most neighbours comes last.
+NEAR: tuple[Variants, ...] = (chain_beginnings, one_field, every_floor, unusual_fields, alignments_or_results)
 
 
 # A model, its findings, and the results on which it was chosen; None if the first model explained all, or the last does not.
