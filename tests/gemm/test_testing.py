@@ -68,12 +68,9 @@ def test_too_few_bits(plan: Planted, bits: int) -> None:
         assert_accumulates(plan, **how(plan))
 
 
-def test_f64_with_one_dot_product_a_call() -> None:
+def test_too_few_calls_and_too_few_products() -> None:
     with pytest.raises(AssertionError, match="effective_bits: 23, expected 52"):
         assert_accumulates(lambda a, b: np.float64(chain(np.float32(a), np.float32(b))), 52, shape=(1, 1, 64), dtype="f64")
-
-
-def test_too_few_products_for_a_triple() -> None:
     with pytest.raises(AssertionError, match="effective_bits: unknown, because only 2 of 16 k are counted once"):
         assert_accumulates(lambda a, b: a[:, :2] @ b[:2], shape=(4, 4, 16))
 
