@@ -64,7 +64,7 @@ SPECIAL_INPUTS: dict[str, tuple[Callable[[Any, Any, Any], Any], list[int]]] = {
         [INFINITY | 1, INFINITY | 1 << 22, SIGN | INFINITY | 1, 0x7FFFFFFF, 0xFFFFFFFF],
     ),
 }
-"""Classes of inputs without an argument of a table: the test for their words (size, zero, sign), and examples."""
+"""Classes of inputs that may have one result without a table: the test for their words (size, zero, sign), and examples."""
 
 
 class FunctionModel:

@@ -22,7 +22,7 @@ class UlpErrors:
     """Errors in units in the last place (ulp), of results that are normal numbers, as are the exact values.
 
     largest, at: the largest error and its operand. total: the sum of all errors. count: number of results; correct: those that
-    are correctly rounded. against: pairs of neighbouring operands with results that change in the opposite direction of the
+    are correctly rounded. against: pairs of consecutive operands with results that change in the opposite direction of the
     function.
     """
 

@@ -43,7 +43,7 @@ CHAIN_SECONDS = 2e-4
 """Seconds of computing per chain of a set: a set with fewer chains is replaced sooner."""
 
 MADE_SECONDS = 0.005
-"""Seconds of computing per set of operands made for events, of any number of chains: comparing takes longer than computing."""
+"""Seconds of computing per set of operands made for events, however many chains it has."""
 
 TIMES_PREPARED = 6
 """Factor on the cost of drawing and evaluating a set: expensive kinds (of f64) come less often."""
