@@ -58,10 +58,7 @@ class AdditionList:
         return list(zip(first, second, strict=True))
 
     def sum_windows(self, values: _Numbers, starts: _Ints, gpu: str | None = None) -> _Numbers:
-        """Return the sums [n] of values[start : start + K] for each start [n].
-
-        gpu: "cuda:N" on which torch adds, unless more than IN_TURN additions depend on one another.
-        """
+        """Return sums [n] of values[start : start + K] for each start [n]. gpu: "cuda:N", on which torch adds (see IN_TURN)."""
         if gpu is not None and len(self._levels) <= IN_TURN:
             return self._by_levels(values, starts, ON_GPU, gpu)
         if tiles.pays(len(starts) * self.k * OF_AN_ADDITION):

@@ -81,8 +81,7 @@ class ScaleWords(NamedTuple):
 def product(model: ProductModel, a: Bits, b: Bits, c: Bits | None = None, scales: ScaleWords | None = None) -> Bits:
     """Return D [..., M, N] of a [..., M, K], b [..., N, K] and c [..., M, N] or None, bit patterns.
 
-    C has the format of the outermost sum, which starts from it; other orders than forward ignore C. Unordered sums are added
-    forward.
+    C has the format of the outermost sum, which starts from it if it is a chain or forward. Unordered sums are added forward.
     """
     if c is None and is_wrapped(model):
         return integer_product(model, a, b)
@@ -269,9 +268,7 @@ def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
 def rounded_words(fmt: Format, words: Bits, how: Rounding) -> Bits:
     """Round words that are wider than their format (tf32), numpy's or cupy's.
 
-    They stay with RZ: the consumer ignores the low bits.
-
-    Infinities stay, NaNs stay NaNs; numbers that are too large become infinities.
+    They stay with RZ: the consumer ignores the low bits. Infinities stay, NaNs stay NaNs; too large numbers become infinities.
     """
     if how == "RZ" or not fmt.ignored_low_bits:
         return words

@@ -35,7 +35,7 @@ WHOLE_BY = {
     "away": 6,
 }
 
-# One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: added to results, +0 makes zeros
+# One fused sum. lowest: the smallest exponent in the alignment, or NOTHING. zero: added to sums, +0 makes zeros
 # positive, -0 keeps their signs. Sums larger than `most` or smaller than `least` are doubtful.
 NODE = np.dtype(
     [

@@ -1,4 +1,4 @@
-"""Verification of many dot products: on the GPU itself if the device lends it and compiled code supports them.
+"""Verification of many dot products: on the GPU itself if the device lends it and its kernels can do all of it.
 
 There, operands are drawn, multiplied, evaluated and compared; only mismatches leave the GPU.
 """

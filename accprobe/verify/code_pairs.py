@@ -23,7 +23,7 @@ from accprobe.operands.request import Request
 
 FEW_BITS = 8  # Bits of a format to probe all codes of.
 
-# Bits of a product of either sign beyond the fraction bits of its factors. A sum of four times as many has one more.
+# The sum of p products of both signs seldom has more than USUAL_SIZE + log4(p) bits beyond the fraction bits of two factors.
 USUAL_SIZE = log2(7)
 
 Pairs = NDArray[np.int64]  # Codes of A and of B, [2, dot products, products of each] or [2, pairs].

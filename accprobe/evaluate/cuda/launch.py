@@ -35,7 +35,6 @@ def _pointer(array: Any) -> np.uint64:
 
 
 def current_target(cupy: Any) -> str:
-    """Return the target of the current GPU."""
     capability = cupy.cuda.Device().compute_capability
     return architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target
 
