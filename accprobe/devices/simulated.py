@@ -81,7 +81,7 @@ class SimulatedDevice(Device):
 
 SMS, FAULTY_SM, FLIPPED_BIT = 4, 2, 9  # A faulty device: its SMs, the faulty one, and the bit of D that this flips.
 
-# The fault occurs if the top bit of the storage and the lowest bit of both operands of this product are set. A sparse A has it.
+# The fault occurs if the highest and the lowest bit of both operands of this product are set. A sparse A stores it.
 FAULTY_PRODUCT = 3
 
 
@@ -98,8 +98,8 @@ def _shows_fault(inst: Instruction, request: Request) -> NDArray[np.bool_]:
     k = FAULTY_PRODUCT % inst.stored.k
     shows, stored = np.ones(len(request), bool), stored_products(inst, request)
     for fmt, column in ((inst.a, stored.a[:, k]), (inst.b, stored.b[:, k])):
-        odd = fmt.dtype.type(1 << (fmt.storage_bits - 1) | 1 << fmt.ignored_low_bits)
-        shows &= (column & odd) == odd
+        ends = fmt.dtype.type(1 << (fmt.bits + fmt.ignored_low_bits - 1) | 1 << fmt.ignored_low_bits)
+        shows &= (column & ends) == ends
     return shows
 
 

@@ -87,7 +87,7 @@ class Format:
         return top - self.bias - (1 if self.specials == "ieee" or not self.mantissa_bits else 0)
 
     def widens_to(self, other: Format) -> bool:
-        """Return whether the other format holds every number, infinity and NaN payload of this one."""
+        """Return whether both formats follow IEEE 754, and the other one holds every number and NaN payload of this one."""
         plain = self.specials == other.specials == "ieee" and not self.ignored_low_bits
         return plain and self.exponent_bits <= other.exponent_bits and self.mantissa_bits <= other.mantissa_bits
 

@@ -260,7 +260,7 @@ def _factors(
     odd: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> tuple[Bits, Bits]:
-    """Return factors of the terms; those of a term in `FACTORS_FROM` are copied, but for the sign or the last bit."""
+    """Return factors of the terms, each from the term in `FACTORS_FROM` if present, but for the sign or the last bit."""
     a, b = _product(inst, exponent, bits, odd, rng)
     place = np.arange(len(row))
     first = np.full((row.max(initial=-1) + 1, len(FACTORS_FROM)), -1)
@@ -279,10 +279,10 @@ def _factors(
 def _product(
     inst: Instruction, exponent: Exponents, bits: Exponents, odd: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Bits, Bits]:
-    """Return factors with exponents that add up to `exponent`, if possible; a third of the factors a are drawn as subnormals.
+    """Return factors with exponents that add up to `exponent`, if possible; a third have a factor drawn as a subnormal.
 
     bits: fraction bits of most products, which one factor has, or both share; the others have full width or none. odd: products
-    with only those bits, and 60 % subnormal factors a, so that their exponents may differ from the sums of their factors'.
+    with only those bits, 60 % of them with a subnormal factor, so that normalisation may change their exponents.
     """
     n, lowest, highest = len(exponent), inst.a.min_exponent, inst.a.max_exponent
     ea = np.where(

@@ -67,7 +67,7 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "huge": near["huge"],
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
-        "same sign": near["same sign"]._replace(slots=0, c_spread=0, one_sign=1),  # of both lines; C is as large, or twice
+        "same sign": near["same sign"]._replace(slots=0, c_spread=0, one_sign=1),  # C has the products' sign and exponent
         "C near largest": near["C near largest"]._replace(c_edge=C_NEAR_LARGEST, zeros=few_products),
         "C near smallest normal": near["C near smallest normal"]._replace(c_edge=C_NEAR_SMALLEST_NORMAL, zeros=few_products),
     }

@@ -129,7 +129,7 @@ def _about(kind: str, inst: Instruction, rng: np.random.Generator, centre: Expon
 
 
 def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw numbers of full width with exponents -1, 0 and 1, or subnormals if -1 is none, C too."""
+    """Draw numbers of full width with exponents from -1 to 1, C too; subnormals where a format has no exponent -1."""
     return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
 
 

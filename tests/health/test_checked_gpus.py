@@ -34,6 +34,7 @@ from accprobe.health.plan import SECONDS, UNITS, CheckPlan
 from accprobe.health.sensors import Nvml, Watch
 from accprobe.isa.formats import Bits
 from accprobe.isa.instructions import Instruction, parse
+from accprobe.operands.kinds import draw
 from accprobe.operands.request import Request
 from accprobe.operands.sparse import stored_products
 from accprobe.render.monitoring import health_prometheus
@@ -90,6 +91,12 @@ def test_sparse_units_are_checked_where_somebody_has_models(monkeypatch: pytest.
     outcome = last("faulty:h200", replace(SHORT, like="h200"))
     assert [unit.unit for unit in outcome.units] == [name for name in UNITS if name not in DENSE]
     faulty_words(outcome)
+
+
+def test_a_faulty_sm_is_wrong_for_formats_narrower_than_a_byte() -> None:
+    inst = parse("mma.sync.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32")
+    d = simulated_device("rtx5090", faulty=True).dot_on_every_sm(inst, draw("uniform", inst, np.random.default_rng(0), 100))
+    assert (d[FAULTY_SM] != d[0]).any()
 
 
 class Flaky(SimulatedDevice):
