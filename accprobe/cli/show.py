@@ -120,9 +120,9 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
 
     REPORT is a file, a recorded report, sim:NAME for published models, or - for standard input. The NAME of a requirement is a
     glob, an opcode or a callable. Words may follow it: the shape, a format or an option. `accprobe list --fields` lists the
-    fields. A requirement fails if a value is undetermined or not confirmed, or if no measured row matches. A lower bound that
-    is too low fails too: ≥ 12 fails >= 13 and == 12. `check` fails if the run of the report stopped early. sim:NAME and
-    simulated reports need --allow-simulated.
+    fields. A requirement fails if a possible value of a finding fails it, if the finding's row is not confirmed, or if no
+    measured row matches. A lower bound that is too low fails too: ≥ 12 fails >= 13 and == 12. `check` fails if the run of the
+    report stopped early. sim:NAME and simulated reports need --allow-simulated.
 
     Needs: nothing.
 
