@@ -27,10 +27,7 @@ Merge = Callable[[int], Nested | None]
 
 
 def _by_threads(lanes: int, accumulators: int, adjacent: bool, row: int) -> Nested | None:
-    """Return an order that merges the accumulators of each thread in turn, each row of threads by halves, then the rows.
-
-    row: threads of a row; 0: all. None if there are too few threads. Source: Reduce.cuh.
-    """
+    """Merge the accumulators of each thread in turn, each row of threads by halves (0: all), then the rows (Reduce.cuh)."""
     threads = lanes // accumulators
     if threads < 2 or (row and threads <= row):
         return None

@@ -130,10 +130,7 @@ class Library:
 
 
 def compositions(name: str, operand: Format, result: Format, device: str) -> Iterator[Hypothesis]:
-    """Yield ways to compute a reference function on a device in f32, rounded once to the result's format.
-
-    For another result than f32, recorded units with truncated results come first.
-    """
+    """Yield ways to compute a reference function in f32, rounded once to the result; first truncated units if it is not f32."""
     if result is not _F32:
         yield from truncated_units(name, operand, result)
     for library in _libraries(name, device):

@@ -47,10 +47,7 @@ _UNITS = {unit.name: unit for unit in SCALAR_UNITS}
 
 
 def function_rows(device: Device, like: str | None) -> dict[str, list[FunctionRow]]:
-    """Return confirmed functions with a model by unit: of the report `like`, else of a recorded one of the GPU or architecture.
-
-    Published models ("sim:") and reports of other architectures have none.
-    """
+    """Return confirmed functions with a model by unit: of report `like`, else of a recorded one of the GPU or architecture."""
     if (like or "").startswith("sim:"):
         return {}
     reports = [Report.load(like)] if like else recorded_of(device.architecture).values()
