@@ -1,6 +1,6 @@
 """Architectures of processors, and of NVIDIA GPUs with matrix units (sm_70 … sm_121): generation, products, compile target.
 
-No other module is keyed on a product's name.
+Only `accprobe.model.published` is keyed on names of products too.
 
 Sources: PTX ISA, "PTX Module Directives: .target"; CUDA C++ Programming Guide, "Compute Capabilities"; NVIDIA's list of
 CUDA GPUs.
