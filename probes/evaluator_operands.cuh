@@ -153,8 +153,9 @@ template <class Model> struct Staged {
             Element<Real> e;
             if constexpr (Format::STORAGE == 8) {
                 e = codes[!LEFT][pattern].template element<Model>();
-                e.negative = pattern >> 7;
-                if (S::ONE_WORD && k % 4 == 0) negative[0] |= signs(operands.word[k / 4]) << k;
+                if constexpr (!Format::INTEGER) e.negative = pattern >> Format::SIGN_PLACE & 1;
+                if constexpr (!Format::INTEGER)
+                    if (S::ONE_WORD && k % 4 == 0) negative[0] |= signs(operands.word[k / 4] << (7 - Format::SIGN_PLACE)) << k;
             } else {
                 e = take_apart<Model, Format, LEFT>(pattern);
                 if (S::ONE_WORD) negative[0] |= (u32)e.negative << k;

@@ -69,6 +69,7 @@ CASES = {
     "integers": recorded(INT8),
     "planted": planted("f32", "bf16", 16, 4, product_exponent="normalised operands", zero_sign="ieee", overflow="largest"),
     "zeros aligned": planted("f32", "f16", 8, 8, subnormal_results="flushed", zero_terms="aligned", min_exponent=-100),
+    "FP4": planted("f32", "e2m1", 16, 16),
     "one by one": planted("f32", "e5m2", 4, 4, alignment_bits=None),
 }
 ON_MATRIX_UNITS = ("QGMMA", "sticky", "wide exponents")
@@ -80,6 +81,7 @@ FAST = {
     "QGMMA": (True, True),
     "two sums and an add": (True, False),
     "f64": (False, False),
+    "FP4": (False, False),
 }
 """Cases that every run has. Each compilation takes a second: all tests share them."""
 PROMOTED = ("QGMMA", "two sums and an add")
