@@ -54,7 +54,7 @@ def explain_command(
     RESULT and RESULT2 are D = A·B [M, N], as two programs computed it. A plan is a summation tree and its arithmetic. accprobe
     knows chains of measured or published instructions, with and without promotion and split-K. It also knows f64 sums in any
     order, rounded at the end. The output also names regions with different plans. It names each k with a product missing,
-    counted twice, or taken from the wrong row of B, if at least 16 results show it. Files are .npy, .pt or .safetensors with
+    counted twice, or taken from the wrong row of B, if enough results show it. Files are .npy, .pt or .safetensors with
     one matrix each. numpy has no bf16 or fp8: for .npy files of these, give --dtype and --out.
 
     Needs: nothing; torch for .pt files. Large products are faster with the extra fast (numba).
