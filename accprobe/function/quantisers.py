@@ -150,7 +150,8 @@ class QuantiserModel:
 
     def in_words(self, result: Format) -> str:
         """Return "x / scale in f32, rounded to e4m3 (RNE), saturated, subnormal results kept"."""
-        overflow, infinite = self.conversion.overflow, self.conversion.infinite
+        given = self.conversion.overflow, self.conversion.infinite  # a format without infinity has NaN instead
+        overflow, infinite = ("NaN" if each == "infinity" and result.infinity is None else each for each in given)
         parts = (
             f"{self}, rounded to {result} ({self.conversion.rounding})",
             "saturated" if overflow == "largest" else f"too large values become {overflow}",

@@ -201,6 +201,7 @@ def blocks(x, scale): return narrow(whole(x) / np.repeat(scale, 128, -1))
 def full(x, scale):
     return narrow(whole(x) * accprobe.predict("functions-h200:rcp.approx.f32", np.broadcast_to(scale, x.shape)))
 def half(x, scale): return narrow(np.float16(whole(x) / scale))
+def unclipped(x, scale): return (whole(x) / scale).astype(ml_dtypes.float8_e4m3fn)
 def first(x, scale): return narrow(x[:1])
 """
 
@@ -225,6 +226,7 @@ run_quantiser = partial(invoke, *["function", "--dtype", "f16", "--device", "cpu
         ("blocks", "block", "each block: x / scale in f32, rounded to e4m3"),
         ("full", "row", "div.full(x, scale) in f32, rounded to e4m3 (RNE), saturated"),
         ("half", "row", "x / scale in f32, rounded to f16, rounded to e4m3"),
+        ("unclipped", "row", "x / scale in f32, rounded to e4m3 (RNE), too large values become NaN, subnormal results kept;"),
     ],
 )
 def test_a_quantiser_is_explained_on_every_operand(name: str, layout: str, computes: str, own_quantisers: str) -> None:
