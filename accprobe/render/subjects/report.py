@@ -75,7 +75,7 @@ COLUMNS: tuple[Column, ...] = (
 MARKS = {
     "≥.*": "≥: a lower bound; the operands' formats reach no further.",
     "~.*": "~: suggested: explains most results of a row that is not confirmed; any other value is possible.",
-    "not observable": "not observable: integer sums that wrap around are the same in every order.",
+    "not observable": "not observable: integer sums that wrap around, or only grow, are the same in every order.",
     "first sum": "first sum: C and the first products are one fused sum; the others are added to its result.",
     r".*\?": "?: undetermined: several values explain every result; the details of an instruction list them.",
     r"\d+(\+\d+)+\??": "{}: products of each fused sum, in the order in which they are added.",
