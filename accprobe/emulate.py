@@ -309,16 +309,11 @@ def _patterns(x: Any, fmt: Format, name: str) -> Bits:
     """Return the bit patterns of an array or a tensor. Raises AccprobeError unless it `_has_type` of the format."""
     if not _has_type(x, fmt):
         expected = fmt.dtype if fmt.ml_dtype is None else np.dtype(fmt.ml_dtype)
-        words = "" if _is_whole_integer(fmt) else f", or bit patterns as {fmt.dtype}"
+        words = "" if fmt.is_integer and fmt.bits == fmt.storage_bits else f", or bit patterns as {fmt.dtype}"
         raise AccprobeError(f"`{name}` has type {x.dtype}; expected {expected} ({fmt}){words}")
     found = library_of(x).patterns(x, fmt)
     fmt.refuse_wider(found, f"`{name}`")
     return found
-
-
-def _is_whole_integer(fmt: Format) -> bool:
-    """Return whether a numpy type and an integer format have the same numbers: uint8 and u8 do, uint8 and s8 do not."""
-    return fmt.is_integer and fmt.bits == fmt.storage_bits
 
 
 def _has_type(x: Any, fmt: Format) -> bool:
@@ -326,7 +321,7 @@ def _has_type(x: Any, fmt: Format) -> bool:
     found = library_of(x).received(x)
     if found is None:
         return False
-    if _is_whole_integer(fmt):
+    if fmt.is_integer and fmt.bits == fmt.storage_bits:
         return found.type == np.dtype(fmt.ml_dtype).name
     return found.type in (fmt.dtype.name, fmt.ml_dtype and np.dtype(fmt.ml_dtype).name)
 

@@ -99,11 +99,6 @@ def _normal(rows: int, k: int, rng: np.random.Generator) -> Singles:
     return rng.standard_normal((rows, k), np.float32)
 
 
-def _normals(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
-    """Draw normal numbers with mean 0 and standard deviation 1."""
-    return DrawnPair(_normal(m, k, rng), _normal(n, k, rng))
-
-
 def _same_sign(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw same-sign numbers, uniform in [0, 1): sums grow with K, and truncation is biased."""
     return DrawnPair(rng.random((m, k), np.float32), rng.random((n, k), np.float32))
@@ -133,7 +128,7 @@ def _cancelling(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
 
 def _outliers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
     """Draw normal numbers; in A, K / CHANNELS of the k, at least one, are 10^2 to 10^4 times larger, the same in every row."""
-    a, b = _normals(m, n, k, rng)
+    a, b = DrawnPair(_normal(m, k, rng), _normal(n, k, rng))
     larger = rng.choice(k, max(1, k // CHANNELS), replace=False)
     low, high = np.log10([SMALLEST_OUTLIER, LARGEST_OUTLIER])
     a[:, larger] *= (10 ** rng.uniform(low, high, len(larger))).astype(np.float32)
@@ -147,7 +142,7 @@ def _integers(m: int, n: int, k: int, rng: np.random.Generator) -> DrawnPair:
 
 # Functions of M, N, K and a random generator.
 DATA_KINDS: dict[str, Callable[[int, int, int, np.random.Generator], DrawnPair]] = {
-    "normal": _normals,
+    "normal": lambda m, n, k, rng: DrawnPair(_normal(m, k, rng), _normal(n, k, rng)),
     "same-sign": _same_sign,
     "attention": _attention,
     "cancelling": _cancelling,

@@ -1,4 +1,4 @@
-"""Atomic file writes, after which a reader sees the whole old or new file, and locks for files of several processes."""
+"""Work that nothing divides: file writes, of which a reader sees all or nothing, locks for files, and delayed signals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import fcntl
 import math
 import os
 import secrets
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
+"""Ctrl-C, SIGTERM (from a job scheduler or `timeout`) and --time-limit."""
 
 LOCK_POLL = 0.01
 """Seconds between two attempts to take a lock. Signals are handled in between."""
@@ -85,3 +90,20 @@ def _is_at(path: Path, lock: int) -> bool:
         return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
         return False
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay signals until the block has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])

@@ -14,9 +14,8 @@ from typing import NoReturn
 
 import click
 
+from accprobe.build.atomic import SIGNALS
 from accprobe.cli.output import INTERRUPTED, TIMED_OUT, FiniteRange, print_message
-
-SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
 
 _USUAL = signal.default_int_handler, signal.SIG_DFL
 """The default handlers of the signals. A signal that is ignored stays ignored."""
@@ -115,20 +114,3 @@ def _is_delicate(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Delay signals until the block has ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])

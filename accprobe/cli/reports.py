@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accprobe.cli.interrupts import TimeLimitReached, exit_interrupted, time_limit, time_limit_option, uninterrupted
+from accprobe.build.atomic import uninterrupted
+from accprobe.cli.interrupts import TimeLimitReached, exit_interrupted, time_limit, time_limit_option
 from accprobe.cli.output import Command, Output, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError, ReportError

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from accprobe.cli.output import DIFFERS, Output, output_options, print_message
 from accprobe.cli.reports import read_report
 from accprobe.errors import AccprobeError
-
-if TYPE_CHECKING:
-    from accprobe.compare.diff import Diff
-    from accprobe.report.report import Report
 
 
 @click.command("show")
@@ -41,6 +36,7 @@ def show_command(report: str, row: str | None, expand: bool, to: Output) -> None
       accprobe show report.json 'torch:mm 16x8x*'
       accprobe show h200 -o h200.html
     """
+    from accprobe.render.data import comma_separated
     from accprobe.render.subjects.report import report_blocks, report_page, rows_blocks
     from accprobe.report.names import split_row
 
@@ -52,14 +48,8 @@ def show_command(report: str, row: str | None, expand: bool, to: Output) -> None
         page=lambda: report_page(loaded),
         title=loaded.device.name,
         json=loaded.dumps,
-        csv=lambda: _comma_separated(loaded),
+        csv=lambda: comma_separated(loaded),
     )
-
-
-def _comma_separated(report: Report) -> str:
-    from accprobe.render.data import comma_separated
-
-    return comma_separated(report)
 
 
 @click.command("diff")
@@ -86,21 +76,16 @@ def diff_command(a: str, b: str, only: tuple[str, ...], expand: bool, to: Output
       accprobe diff h100 h200 -o gpus.html
     """
     from accprobe.compare.diff import diff, headline
+    from accprobe.render.data import diff_json
     from accprobe.render.subjects.comparison import diff_blocks
     from accprobe.report.recorded import STANDARD_INPUT
 
     if a == b == STANDARD_INPUT:
         raise click.UsageError("A and B are both standard input: give one of them as a file")
     found = diff(read_report(a), read_report(b), only)
-    to.deliver(lambda: diff_blocks(found, expand), title=headline(found), json=lambda: _diff_json(found))
+    to.deliver(lambda: diff_blocks(found, expand), title=headline(found), json=lambda: diff_json(found))
     if found.differs:
         sys.exit(DIFFERS)
-
-
-def _diff_json(found: Diff) -> str:
-    from accprobe.render.data import diff_json
-
-    return diff_json(found)
 
 
 @click.command("check")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from accprobe.cli.interrupts import exit_interrupted, uninterrupted
+from accprobe.build.atomic import uninterrupted
+from accprobe.cli.interrupts import exit_interrupted
 from accprobe.cli.output import DIFFERS, Commands, Output, output_options, print_message
 from accprobe.cli.streams import libraries_on_stderr
 from accprobe.errors import AccprobeError
@@ -129,7 +130,7 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
-@output_options("json", "html", "markdown", "junit")
+@output_options("json", "html", "markdown")
 def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
@@ -213,7 +214,7 @@ def _flag(text: str) -> tuple[str, tuple[Any, Any]]:
 )
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes to the program that make each origin equal, and print those that work.")
-@output_options("json", "html", "markdown", "junit")
+@output_options("json", "html", "markdown")
 def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any) -> None:
     """Compare two runs of a function, and explain the differences.
 
@@ -295,7 +296,6 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
                 page=lambda: trace_page(found),
                 title="trace",
                 json=lambda: json.dumps(findings_json(found), indent=2) + "\n",
-                junit=lambda: _junit(found),
             )
     except KeyboardInterrupt:
         interrupted = True
@@ -304,9 +304,3 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
         exit_interrupted(explained if found.origins else "the comparison is complete and printed")
     if differs:
         sys.exit(DIFFERS)
-
-
-def _junit(found: TraceComparison) -> str:
-    from accprobe.render.monitoring import trace_junit
-
-    return trace_junit(found)

@@ -50,18 +50,13 @@ def rounded_to_odd(x: Floats, y: Floats) -> Floats:
     After Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
     Infinities and NaNs are as in the plain sum.
     """
-    total, inexact = _truncated_sum(x, y)
+    total, inexact = truncated_sum(x, y)
     total.view(np.int64)[...] |= inexact
     return total
 
 
-def truncated_sum(x: Floats, y: Floats) -> Floats:
-    """Return x + y rounded toward zero to 53 bits; a sum out of range is infinite."""
-    return _truncated_sum(x, y)[0]
-
-
-def _truncated_sum(x: Floats, y: Floats) -> tuple[Floats, Truths]:
-    """Return the truncated sum, and where it is inexact."""
+def truncated_sum(x: Floats, y: Floats) -> tuple[Floats, Truths]:
+    """Return x + y rounded toward zero to 53 bits, and where it is inexact; a sum out of range is infinite."""
     total, error = two_sum(x, y)
     inexact = np.abs(error) > 0
     total.view(np.int64)[...] -= inexact & (np.signbit(error) != np.signbit(total))

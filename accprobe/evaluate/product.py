@@ -326,7 +326,7 @@ def added(x: SumWords, y: SumWords, arithmetic: Arithmetic) -> SumWords:
             return SumWords(_with_one_nan(total, arithmetic), arithmetic.result)
         values = [s.values() for s in (x, y)]
         if arithmetic == addition(f64, "RZ"):
-            return SumWords(_with_one_nan(truncated_sum(*values), arithmetic), f64)
+            return SumWords(_with_one_nan(truncated_sum(*values)[0], arithmetic), f64)
         exact = rounded_to_odd(values[0], values[1])
         return SumWords(_encoded(exact, arithmetic), arithmetic.result)
 

@@ -29,10 +29,6 @@ def _sigmoid(x: Any) -> Any:
     return xp.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
-def _erf(x: Any) -> Any:
-    return _special("erf", x)
-
-
 def _special(name: str, x: Any) -> Any:
     if module_of(x) is not np:
         from importlib import import_module
@@ -42,7 +38,7 @@ def _special(name: str, x: Any) -> Any:
 
 
 def _erfc(x: Any) -> Any:
-    return 1 - _erf(x) if x.dtype == np.float32 else _special("erfc", x)
+    return 1 - _special("erf", x) if x.dtype == np.float32 else _special("erfc", x)
 
 
 def _times(x: Any, factor: Any) -> Any:
@@ -68,7 +64,7 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "gelu_tanh": lambda x: _times(x, _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "relu": lambda x: module_of(x).maximum(x, 0),
     "softplus": lambda x: module_of(x).logaddexp(0, x),
-    "erf": _erf,
+    "erf": lambda x: _special("erf", x),
     "square": lambda x: x * x,
     "negative": lambda x: -x,
 }

@@ -100,11 +100,9 @@ def characterise(
             _PlanSearch(subject, found, experiment).find(depends)
     parts = [(found.region, found.plan) for found in outcome.found if found.plan is not None]
     if parts and outcome.kept.only_range_errors:
-
-        def progressed(count: int) -> None:
-            experiment("fresh operands", min(1, count / elements))
-
-        verify_plans(subject, parts, elements, outcome.verification, progressed, own)
+        verify_plans(
+            subject, parts, elements, outcome.verification, lambda n: experiment("fresh operands", min(1, n / elements)), own
+        )
     for found in outcome.found:
         _probe_overflow(subject, found)
     outcome.stopped = ""

@@ -26,7 +26,7 @@ def mma_sync(inst: Instruction, registers: Mapping[str, int]) -> str:
     kind = _kind(inst)
     sparse = ".sp::ordered_metadata" if inst.sparse else ""
     types = f"{inst.d}.{inst.a}.{inst.b}.{inst.c}{_bit_op(inst)}" + (f".{inst.scale}" if inst.scale else "")
-    opcode = f"mma{sparse}.sync.aligned.{_shape(inst)}.row.col{kind}{_saturate(inst)}.{types}"
+    opcode = f"mma{sparse}.sync.aligned.{_shape(inst)}.row.col{kind}{'.satfinite' * inst.satfinite}.{types}"
     number = count()
     groups = ", ".join(_braces(number, registers[operand]) for operand in "dabc")
     outputs = _bind("d", registers["d"], f"={letter}")
@@ -120,16 +120,12 @@ def _wgmma(inst: Instruction, d: str, a: str, b: str, accumulate: str) -> str:
         modifiers += ", 0" if inst.a_registers else ", 0, 0"
     sparse = ".sp" if inst.sparse else ""
     types = f"{inst.d}.{inst.a}.{inst.b}{_bit_op(inst)}"
-    opcode = f"wgmma.mma_async{sparse}.sync.aligned.{_shape(inst)}{_saturate(inst)}.{types}"
+    opcode = f"wgmma.mma_async{sparse}.sync.aligned.{_shape(inst)}{'.satfinite' * inst.satfinite}.{types}"
     return f"{opcode} {d}, {a}, {b}, {accumulate}{modifiers};"
 
 
 def _shape(inst: Instruction) -> str:
     return f"m{inst.m}n{inst.n}k{inst.k}"
-
-
-def _saturate(inst: Instruction) -> str:
-    return ".satfinite" if inst.satfinite else ""
 
 
 def _bit_op(inst: Instruction) -> str:

@@ -377,7 +377,7 @@ def _restricted_node(node: Node, width: int, wanted: NDArray[np.bool_], reached:
     if not isinstance(order, str) or order == "tree":
         new = count()
         numbers: list[Nested | None] = [None if part is None else next(new) for part in parts]
-        found: Nested | None = folded(node.nested, numbers, sum_of_parts)
+        found: Nested | None = folded(node.nested, numbers, lambda x, y: y if x is None else x if y is None else (x, y))
         order = found or 0
     return replace(node, parts=kept, order=order)
 
@@ -388,8 +388,3 @@ def _restricted_chain(chain: Chain, width: int, wanted: NDArray[np.bool_], ks: l
     places = np.where(taken == NO_K, NO_K, len(ks) + np.cumsum(taken != NO_K).reshape(taken.shape) - 1)
     ks += taken[taken != NO_K].tolist()
     return chain_of_sums([[k for k in each if k != NO_K] for each in places.tolist()], width)
-
-
-def sum_of_parts(x: Nested | None, y: Nested | None) -> Nested | None:
-    """Return the sum of two parts; either may be absent."""
-    return y if x is None else x if y is None else (x, y)

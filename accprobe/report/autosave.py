@@ -53,7 +53,7 @@ class Autosave:
         with atomic.locked(target.with_name(f".{target.name}.lock"), LOCK_SECONDS):
             found = self._found()
             whole = with_results(found, report) if found else None
-            if found and not _has_results(report):
+            if found and not (report.sweeps or any(claim.status != "skipped" for claim in report.claims)):
                 return
             if (self._is_first or whole is None) and target.is_file() and target.stat().st_size:
                 atomic.keep_previous(self._path)
@@ -90,10 +90,6 @@ def with_results(kept: Report, new: Report) -> Report | None:
     whole = head.with_claims(ordered, sweeps=tuple(sweeps.values()))
     selected = max(kept.run.selected, new.run.selected, len(whole.instructions))
     return whole.model_copy(update={"run": head.run.model_copy(update={"selected": selected})})
-
-
-def _has_results(report: Report) -> bool:
-    return bool(report.sweeps) or any(claim.status != "skipped" for claim in report.claims)
 
 
 def _conditions(report: Report) -> object:

@@ -124,11 +124,6 @@ def place_of(value: int) -> int:
     return value & _MASK
 
 
-def first_value(line: int) -> int:
-    """Return the value of the first register that a line writes."""
-    return line + 1 << _SHIFT
-
-
 class _Block:
     """The values of registers in a block: written in it, or present at its start."""
 
@@ -201,7 +196,7 @@ class RegisterValues:
         for place, made_from in enumerate(inputs):
             value = UNKNOWN_VALUE
             if action == "matrix" or any(made_from):
-                value = first_value(index) + place
+                value = (index + 1 << _SHIFT) + place
                 self.inputs[value] = made_from
                 self.actions[index] = action
                 if action == "add" and len(made_from) - made_from.count(UNKNOWN_VALUE) > 1:

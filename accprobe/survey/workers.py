@@ -15,6 +15,7 @@ from functools import cache
 from multiprocessing import resource_tracker
 from multiprocessing.queues import SimpleQueue
 
+from accprobe.build.atomic import SIGNALS, uninterrupted
 from accprobe.devices import open_device
 from accprobe.devices.recording import Exchanges
 from accprobe.errors import DeviceError
@@ -130,19 +131,9 @@ def interrupts_held_back() -> Iterator[None]:
     it is started before.
     """
     resource_tracker.ensure_running()
-    came: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _INTERRUPTS}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])
-
-
-_INTERRUPTS = signal.SIGINT, signal.SIGTERM, signal.SIGALRM
+    with uninterrupted():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -104,7 +104,7 @@ class Sweeper:
         # Warps do not change the predicted results, and promotion does not change the control: configurations share them.
         seen = expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
         if self._bench:
-            operands = self._operands(kind, config.dtype, _own_block(config, kind))
+            operands = self._operands(kind, config.dtype, config.block_k if kind == "full-width" else None)
             seen = self._bench.measure(compiled, operands, self._sample)
         if seen is None:
             opcodes = None if compiled.lowering is None else ", ".join(compiled.lowering.matrix) or "FFMA"
@@ -140,7 +140,7 @@ class Sweeper:
         return draw_matrices(kind, dtype, *self.shape, block_k or 0, self._seed)
 
     def _sampled(self, config: Configuration, kind: OperandSet) -> Operands:
-        whole = self._operands(kind, config.dtype, _own_block(config, kind))
+        whole = self._operands(kind, config.dtype, config.block_k if kind == "full-width" else None)
         rows, columns = self._sample
         return Operands(whole.a[rows], whole.b[columns])
 
@@ -151,11 +151,6 @@ class Sweeper:
 
     def _predicted(self, config: Configuration, chain: prediction.PublishedChain, kind: OperandSet) -> Measured:
         return prediction.predict_masks(config, chain, self._sampled(config, kind))
-
-
-def _own_block(config: Configuration, kind: OperandSet) -> int | None:
-    """Return the block-K for which operands are made; None if they serve every block-K."""
-    return config.block_k if kind == "full-width" else None
 
 
 def _spread(size: int, most: int) -> NDArray[np.int64]:

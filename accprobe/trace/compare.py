@@ -303,7 +303,8 @@ class _Comparing:
         differing = next(((p, q) for p, q in results if p.hash and q.hash and not same(p, q)), None)
         if differing is None or not comparable(*differing, self._found.mapping):
             return "unmapped"
-        if self._sharded and differing[0].shape == differing[1].shape and any(map(_reshaped, x.inputs, y.inputs)):
+        reshaped = any(p.shape != q.shape for p, q in zip(x.inputs, y.inputs, strict=False))
+        if self._sharded and reshaped and differing[0].shape == differing[1].shape:
             return "deferred"  # a partial sum: the sum over the ranks is compared where it is read
         if self._adds_other_terms((x,), (y,)):
             return "unmapped"
@@ -393,7 +394,3 @@ def _one_differing_input(x: TracedOperation, y: TracedOperation) -> tuple[Tensor
         return None
     differing = [(p, q) for p, q in zip(x.inputs, y.inputs, strict=True) if not same(p, q)]
     return differing[0] if len(differing) == 1 and differing[0][0].shape == differing[0][1].shape else None
-
-
-def _reshaped(x: TensorValue, y: TensorValue) -> bool:
-    return x.shape != y.shape

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from commands import invoke
 
+from accprobe.build.atomic import SIGNALS
 from accprobe.cli import interrupts
-from accprobe.cli.interrupts import GRACE, SIGNALS, TimeLimitReached, interruptible, time_limit
+from accprobe.cli.interrupts import GRACE, TimeLimitReached, interruptible, time_limit
 from accprobe.cli.reports import save_reports
 from accprobe.report.report import Report
 from accprobe.survey.workers import interrupts_held_back

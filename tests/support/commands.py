@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from click.testing import CliRunner, Result
 
+from accprobe.build.atomic import SIGNALS
 from accprobe.cli import main
-from accprobe.cli.interrupts import SIGNALS
 
 
 def invoke(*words: str, columns: int = 120, env: Mapping[str, str] | None = None, stdin: str | bytes | None = None) -> Result:

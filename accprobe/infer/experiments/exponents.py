@@ -112,7 +112,7 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     if f is None:
         return draft, {}
     series = [(e, row) for e, row in _small_terms(bench, draft, f) if bench.fits(row)]
-    q = _last_place(bench, draft)
+    q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
     small, scaled = _small_blocks(bench, q, q - f - DEEPER)
     lowest = [e for e, _ in series] + small
     if not lowest:
@@ -139,11 +139,6 @@ def floor(bench: Workbench, draft: Draft) -> tuple[Draft, Findings]:
     return draft, {"min_exponent": Finding(None, "undetermined", possible, note, evidence)}
 
 
-def _last_place(bench: Workbench, draft: Draft) -> int:
-    """Return the exponent of the last place of the smallest results."""
-    return max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
-
-
 def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, LeafValues]]:
     """Yield rows with the exponent of their last bit: single powers of two, and pairs of products.
 
@@ -151,7 +146,7 @@ def _small_terms(bench: Workbench, draft: Draft, f: int) -> Iterator[tuple[int, 
     2^(q-1) + 2^i is a tie except for the last bit.
     """
     products = next(node.products for node in draft.nodes() if node.role == "sum")
-    q = _last_place(bench, draft)
+    q = max(bench.result_exponents()[0], bench.inst.d.min_exponent - draft.arithmetic("sum").result_bits)
     for leaf, exponents in ((bench.addend, bench.addend_exponents()), (products[0], bench.product_exponents())):
         single = range(max(exponents[0], q - 1), min(exponents[-1], q + 2 * f, 0) + 1)
         yield from ((e, {leaf: two_to(e)}) for e in single)

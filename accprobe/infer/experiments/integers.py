@@ -40,17 +40,13 @@ def _ends(fmt: Format) -> tuple[int, int]:
 
 def _edges(bench: Workbench) -> Request:
     """Return rows with C at both ends of its range or 0, and one more or one less from the products."""
-    signs = (1, -1) if _has_negative(bench) else (1,)
+    signs = (1, -1) if "signed" in (bench.inst.a.kind, bench.inst.b.kind) else (1,)
     operands = Request.zeros(bench.inst, 6 * len(signs))
     largest = bench.inst.c.largest
     for i in range(len(operands.c)):
         _put_one(bench, operands, i, (i // len(signs)) % bench.inst.k, signs[i % len(signs)])
         operands.c[i] = [largest, largest + 1, 0][i // len(signs) % 3]
     return operands
-
-
-def _has_negative(bench: Workbench) -> bool:
-    return "signed" in (bench.inst.a.kind, bench.inst.b.kind)
 
 
 def _put_one(bench: Workbench, operands: Request, row: int, leaf: int, sign: int) -> None:
@@ -65,7 +61,7 @@ def _put_one(bench: Workbench, operands: Request, row: int, leaf: int, sign: int
 def _precedence(bench: Workbench, draft: Draft) -> tuple[Draft, Finding]:
     """Find the order of sums that saturate."""
     inst = bench.inst
-    if not _has_negative(bench):
+    if "signed" not in (bench.inst.a.kind, bench.inst.b.kind):
         note = "products of unsigned numbers only add up, so every order saturates alike; written as one sum"
         return draft, Finding(None, "undetermined", note=note)
     pairs = list(permutations(range(inst.k), 2))

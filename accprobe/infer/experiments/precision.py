@@ -65,7 +65,7 @@ def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, 
     role = node.role
     alignment = agree({label: limit(bench, series) for label, series in _cancelling(bench, node) if series})
     f = alignment.value if isinstance(alignment.value, int) else 0
-    draft = draft.change(role, alignment_bits=min(f, _most_alignment_bits(node)))
+    draft = draft.change(role, alignment_bits=min(f, SUM_BITS - 2 - len(node.slots).bit_length()))
     result = _result_bits(bench, node, f)
     r = int(result.value or 0)
     if result.bound == "at_least":
@@ -74,7 +74,7 @@ def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, 
     note = "no sum has more bits than the result keeps"
     draft, rounding = choose_word(bench, draft.change(role, result_bits=r), "result_rounding", role, rows, note)
     if alignment.bound == "at_least":  # the refinement and alternatives find the bits that only decide a rounding
-        draft = draft.change(role, alignment_bits=_most_alignment_bits(node))
+        draft = draft.change(role, alignment_bits=SUM_BITS - 2 - len(node.slots).bit_length())
     rows = bench.fitting(_below_alignment(bench, node, f) if alignment.bound == "exact" else [])
     note = "no operand reaches below the last bit that the alignment keeps"
     draft, terms = choose_word(bench, draft, "alignment_rounding", role, rows, note)
@@ -82,10 +82,6 @@ def _precision(bench: Workbench, draft: Draft, node: DraftNode) -> tuple[Draft, 
         rows = bench.fitting(_below_alignment(bench, node, f, more=True))
         draft, terms = choose_word(bench, draft, "alignment_rounding", role, rows, words=terms.candidates)
     return draft, named(alignment, result, rounding, terms)
-
-
-def _most_alignment_bits(node: DraftNode) -> int:
-    return SUM_BITS - 2 - len(node.slots).bit_length()
 
 
 def _sums_alike(bench: Workbench, draft: Draft, role: Role, others: list[DraftNode]) -> Finding:

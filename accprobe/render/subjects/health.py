@@ -19,7 +19,8 @@ def health_blocks(outcome: HealthOutcome) -> Iterator[Element]:
     if len(outcome.gpus) > 1:
         yield Heading(Phrase(summary(outcome), "bad" if any(gpu.status != "healthy" for gpu in outcome.gpus) else "good"), 1)
     for gpu in sorted(outcome.gpus, key=lambda gpu: gpu.status == "healthy"):
-        yield Heading((Phrase(f"{gpu.where}: ", "strong"), Phrase(gpu_verdict(gpu), _tone(gpu))), 2)
+        tone: Tone = "bad" if gpu.status != "healthy" else "narrow" if gpu.below_full_load else "good"
+        yield Heading((Phrase(f"{gpu.where}: ", "strong"), Phrase(gpu_verdict(gpu), tone)), 2)
         if lines := tuple(_remarks(gpu)):
             yield List(lines, "!")
         if gpu.units and not (gpu.node and gpu.status == "healthy"):
@@ -36,12 +37,6 @@ def _remarks(gpu: GpuOutcome) -> Iterator[Phrase | List]:
             others.append(f"and {len(more):,} more of the same SM and bits; --format json has each")
         yield Phrase(first, "bad")
         yield List(tuple(Phrase(text, "bad") for text in others))
-
-
-def _tone(gpu: GpuOutcome) -> Tone:
-    if gpu.status != "healthy":
-        return "bad"
-    return "narrow" if gpu.below_full_load else "good"
 
 
 def summary(outcome: HealthOutcome) -> str:

@@ -133,7 +133,8 @@ def report_page(report: Report) -> Iterator[Element]:
         yield from (instruction_section(each.row, anchor=f"i{i}") for i, each in enumerate(shown))
     yield Heading("Measured with", 2, "measured")
     yield from map(Paragraph, (*(summary(report) if of_instructions else ()), *report_title(report)))
-    yield from glossary()
+    yield Heading("Glossary", 2, "glossary")
+    yield fact_grid(GLOSSARY.items())
 
 
 def _other_headline(report: Report) -> str:
@@ -329,8 +330,3 @@ _WORDS = {
 
 GLOSSARY: dict[str, str] = _WORDS | {feature.title: feature.says for feature in FEATURES.values()}
 """Words of every report, then its features."""
-
-
-def glossary() -> Iterator[Element]:
-    yield Heading("Glossary", 2, "glossary")
-    yield fact_grid(GLOSSARY.items())
