@@ -142,12 +142,6 @@ def test_no_bound_where_sums_can_be_too_large_or_are_no_numbers() -> None:
     assert np.isinf(bound[1, 1])
 
 
-@pytest.mark.parametrize("sums", [of_sums(zero_terms="aligned"), replace(step(), subnormal_operands="flushed")])
-def test_no_bound_of_elements_where_none_follows(sums: DotModel) -> None:
-    model = product_model(64, of=sums)
-    assert np.isinf(worst_case(model, *crafted("integers", model, 2, 2, np.random.default_rng(0)))).all()
-
-
 def relative_error(model: ProductModel, a: Bits, b: Bits) -> float:
     """|result - exact sum| over the sum of |a·b|, of the one row and column."""
     values = [[Fraction(float(x)) for x in fmt.values(words)[0]] for fmt, words in ((model.a, a), (model.b, b))]
@@ -177,12 +171,15 @@ def test_worst_case_operands_approach_the_bound(promote: int | None, chunk: int)
 
 
 @pytest.mark.parametrize(
-    "sums",
+    ("sums", "has_bound"),
     [
-        of_sums(zero_terms="aligned"),
-        replace(step(), root=FusedSum(step().root.terms, IntegerArithmetic(FORMATS["s32"], "wrap"))),
+        (of_sums(zero_terms="aligned"), False),
+        (replace(step(), root=FusedSum(step().root.terms, IntegerArithmetic(FORMATS["s32"], "wrap"))), False),
+        (replace(step(), subnormal_operands="flushed"), True),
     ],
-    ids=["zeros are aligned to", "integers"],
+    ids=["zeros are aligned to", "integers", "flushed"],
 )
-def test_no_bound_is_given_if_none_follows(sums: DotModel) -> None:
-    assert worst_error(product_model(of=sums)) is None
+def test_no_bound_of_elements_and_of_products_if_none_follows(sums: DotModel, has_bound: bool) -> None:
+    model = product_model(64, of=sums)
+    assert (worst_error(model) is not None) == has_bound
+    assert np.isinf(worst_case(model, *crafted("integers", model, 2, 2, np.random.default_rng(0)))).all()

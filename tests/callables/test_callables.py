@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accprobe.callables import opening
 from accprobe.callables.adapter import CallableAdapter, one_sentence
 from accprobe.callables.arrays import ARRAYS, ArrayLibrary, TorchArrays, open_arrays
 from accprobe.callables.opening import Opened, ProductRequest, find_callable, open_callable
@@ -138,12 +137,6 @@ def test_an_unavailable_callable_is_one_sentence(name: str, keywords: dict[str, 
     options = keywords.pop("options", {})
     with pytest.raises(AccprobeError, match=message):
         opened(name, **keywords, **options)
-
-
-def test_a_missing_package_of_built_in_callables_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(opening.NEEDS, "absent", ("absent", "pip install absent"))
-    with pytest.raises(ToolMissing, match="absent:f is not available: absent is not installed: pip install absent"):
-        find_callable("absent:f")
 
 
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:

@@ -244,18 +244,10 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
 @pytest.mark.parametrize(
     ("data", "line", "failing"),
     [
-        (product_data(product_model(promote=256)), "torch:mm: promote_every <= 128", ["256"]),
-        (product_data(), "torch:mm e4m3: effective_bits >= 23", ["13"]),
         (UNDECIDED, "*:*: split_k == 1", ["1?, candidates: 1 or 4"]),
         (SLICED, "torch:mm: promote_every <= 256", []),
         (SLICED, "torch:mm: promote_every <= 128", ["none or 256"]),
         (UNKNOWN, "*:*: status == confirmed", ["inferred"]),
-        (
-            suggested(),
-            "*:*: each_product_once == yes",
-            ["yes, inferred: 3 of 5000 answers that were kept have no explanation"],
-        ),
-        (two_regions(), "*:*: effective_bits >= 14", ["13"]),
     ],
 )
 def test_requirements_on_products_pass_or_fail(data: Row, line: str, failing: list[str]) -> None:

@@ -179,7 +179,7 @@ def two_pass_var(x: Any, given: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "planted", "why"),
     [
-        ("norm", half_norm, "inferred: the steps around the sum are not explained: with one or two terms"),
+        ("norm", half_norm, "inferred\nthe steps around the sum are not explained: with one or two terms"),
         ("norm", shuffled_norm, "the order of the sum is not explained: none of"),
         ("var", two_pass_var, "the mean and M2 are not explained: none of"),
     ],

@@ -77,20 +77,12 @@ def assert_agrees(planted: Plant, operands: Request) -> None:
         pytest.fail(f"{model} {operands[[i]]}: {int(d[i]):#x}, expected {int(expected[i]):#x}")
 
 
-@settings(max_examples=20, deadline=None)
-@given(float_models() | scaled_models(), st.integers(0, 2**32 - 1))
-def test_any_float_model_on_every_kind_of_operands(planted: Plant, seed: int) -> None:
+@settings(max_examples=32, deadline=None)
+@given(float_models() | scaled_models() | integer_models(), st.integers(0, 2**32 - 1))
+def test_any_model_on_every_kind_of_operands(planted: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kind in kinds(planted.instruction):
         assert_agrees(planted, draw(kind, planted.instruction, rng, 2))
-
-
-@settings(max_examples=16, deadline=None)
-@given(integer_models(), st.integers(0, 2**32 - 1))
-def test_any_integer_model(planted: Plant, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for kind in kinds(planted.instruction):
-        assert_agrees(planted, draw(kind, planted.instruction, rng, 5))
 
 
 @pytest.mark.parametrize("payload", get_args(NanPayload))

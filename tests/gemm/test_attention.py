@@ -13,12 +13,10 @@ from planted_boxes import FunctionBox, planted_attention
 from planted_products import Planted
 from product_judge import false_findings, is_planted_order
 
-from accprobe.callables.builtin import BACKENDS
 from accprobe.callables.opening import Opened, ProductRequest, open_callable
 from accprobe.errors import AccprobeError
-from accprobe.evaluate.product import product
 from accprobe.gemm.characterise import characterise
-from accprobe.gemm.findings import ProductOutcome, RegionOutcome, findings, status
+from accprobe.gemm.findings import ProductOutcome, RegionOutcome, status
 from accprobe.isa.formats import FORMATS
 
 ELEMENTS = 1 << 10
@@ -88,38 +86,6 @@ def test_columns_are_those_of_the_heads(backend: str | None, dtype: str) -> None
     v = values.astype(spec.b.ml_dtype).view(spec.b.dtype)
     a = np.full((spec.m, spec.k), spec.a.encode(False, 1, -8), spec.a.dtype)
     assert np.array_equal(spec.out.values(called.product(a, v)), np.broadcast_to((values / spec.k).sum(axis=1), (16, 128)))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "backend"),
-    [
-        ("bf16", "flash"),
-        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("f32", "math"), ("bf16", "math"), ("f32", "flash"))),
-    ],
-)
-def test_attention_of_torch_is_predicted_or_said_not_to_be(backend: str, dtype: str) -> None:
-    """A confirmed model predicts torch's result for a new V, whichever kernels this CPU has."""
-    made = opened(dtype=dtype, backend=backend)
-    outcome = characterise(made.adapter, ELEMENTS)
-    state, reason = status(outcome)
-    assert (state == "confirmed") == (not reason)
-    assert findings(outcome)["each_product_once"].value == "yes"
-    if state != "confirmed":
-        return
-    model = outcome.main.plan
-    kind = {"bf16": torch.bfloat16, "f32": torch.float32}[dtype]
-    v = torch.randn(1, 2, 256, 64, generator=torch.Generator().manual_seed(7)).to(kind)
-    zeros = torch.zeros(1, 2, 256, 64, dtype=kind)
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(getattr(SDPBackend, BACKENDS[backend])):
-        got = torch.nn.functional.scaled_dot_product_attention(zeros[:, :, :16], zeros, v)
-    bits = torch.int16 if dtype == "bf16" else torch.int32
-    b = v[0].permute(0, 2, 1).reshape(128, 256).contiguous().view(bits).numpy().view(model.b.dtype)
-    a = np.full((1, 256), model.a.encode(False, 1, -8), model.a.dtype)
-    assert np.array_equal(
-        product(model, a, b)[0], got[0, :, 3].reshape(128).contiguous().view(bits).numpy().view(model.result.dtype)
-    )
 
 
 @pytest.mark.parametrize(

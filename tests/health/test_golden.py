@@ -1,23 +1,21 @@
-"""Kernels of golden chains: operands, results and records, emulated and on a real GPU; and their machine code."""
+"""Kernels of golden chains: their machine code, their operands, and what they find on a real GPU."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import pytest
-from emulated_golden import Planted, compiled_for_cpu, planted_source, pointer
+from emulated_golden import Planted, planted_source
 from marks import only_on_a_gpu
 
 from accprobe.build import compiler, toolchain
-from accprobe.build.golden import METADATA_LINES, MOST_SMS, GoldenShape, golden_shape, golden_source
+from accprobe.build.golden import METADATA_LINES, golden_shape, golden_source
 from accprobe.devices.cuda import CudaDevice
 from accprobe.devices.simulated import SimulatedDevice
-from accprobe.health.golden import NOWHERE, STRIDE, GoldenBench
-from accprobe.health.operand_batches import OperandBatch, cell, covering_sets, operand_kinds, singly, turned_over
+from accprobe.health.golden import GoldenBench
+from accprobe.health.operand_batches import OperandBatch, covering_sets, operand_kinds, singly, turned_over
 from accprobe.health.outcome import SmPlace
 from accprobe.health.plan import UNITS, chosen
 from accprobe.isa.formats import FORMATS
@@ -28,107 +26,6 @@ from accprobe.records.verification import Events
 from accprobe.report.names import named_models
 from accprobe.verify.coverage import Coverage
 from accprobe.verify.layouts import with_layouts
-
-WGMMA = "wgmma.m64n32k32.s32.s8.s8"
-SPARSE = "wgmma.sp.m64n32k64.s32.s8.s8"
-OTHERS = ("mma.sync.m16n8k16.f64.f64.f64.f64", "mma.sync.m16n8k32.s32.s8.s8.s32", "wgmma.m64n32k16.f32.f16.f16")
-OTHERS += ("mma.sp.m16n8k32.f32.f16.f16.f32", "mma.sp.m16n8k64.s32.s8.s8.s32", "wgmma.sp.m64n32k32.f32.f16.f16")
-SMS = 2
-
-
-class Emulated:
-    """A golden kernel on the CPU, and a set of operands whose results are exact integers."""
-
-    def __init__(self, shape: GoldenShape, planted: Planted | None = None) -> None:
-        self.shape, inst = shape, shape.inst
-        self.library = compiled_for_cpu(shape, planted)
-        random = np.random.default_rng(1)
-        lines = ((shape.steps * shape.rows, inst.stored.k), (shape.steps * shape.columns, inst.k))
-        top = 1 << min(inst.a.storage_bits, 63)
-        self.a, self.b = (random.integers(0, top, size, inst.a.dtype) for size in lines)
-        self.addends = random.integers(0, top, len(self.a), inst.c.dtype) * np.array(shape.addends, inst.c.dtype)
-        self.metadata = np.zeros((METADATA_LINES, shape.chain, 1), np.uint8)
-        if inst.sparsity is not None:
-            self.metadata = random.choice(np.array(inst.sparsity.codes, np.uint8), (*self.metadata.shape[:2], inst.k // 4))
-        self.words = (self.dense_a() @ self.chains(self.b, shape.columns).T + self.addends[:, None]).astype(inst.d.dtype)
-        self.folded = np.zeros(shape.chains * shape.group_threads, np.uint32)
-        self.library.run_fold(*map(pointer, (self.words, self.folded)))
-
-    def dense_a(self) -> np.ndarray[Any, Any]:
-        """[steps * rows, chain * K], with a zero for what a sparse A leaves out."""
-        shape, inst = self.shape, self.shape.inst
-        stored = self.chains(self.a, shape.rows)
-        if inst.sparsity is None:
-            return stored
-        whole = np.zeros((len(stored), shape.chain * inst.k), np.uint64)
-        for row, codes in enumerate(np.resize(self.metadata, (len(stored), shape.chain * inst.k // 4))):
-            places = [4 * group + place for group, code in enumerate(codes.tolist()) for place in (code & 3, code >> 2)]
-            whole[row, places] = stored[row]
-        return whole
-
-    def chains(self, operands: np.ndarray[Any, Any], lines: int) -> np.ndarray[Any, Any]:
-        """[steps * lines, chain * K], as wide as D at least, written another way than the bench does it."""
-        steps = self.shape.steps
-        each = operands.reshape(steps, lines, -1).astype(np.uint64)
-        return np.concatenate([np.roll(each, -i, axis=0) for i in range(self.shape.chain)], axis=2).reshape(steps * lines, -1)
-
-    def run(self, rounds: int, only: int = NOWHERE) -> tuple[Any, Any, Any]:
-        """Return the chains done and the words wrong by SM, and records [n, 6]."""
-        tally, records = np.zeros(2 * MOST_SMS + 1, np.uint64), np.zeros((64, 8), np.uint32)
-        job = np.array([rounds, 0, 1, STRIDE, only, NOWHERE, 0, len(records)], np.uint32)
-        operands = (self.a, self.b, self.metadata, self.addends, self.folded, self.words)
-        self.library.run(SMS, *map(pointer, (*operands, tally, records, np.zeros(rounds, self.shape.inst.d.dtype), job)))
-        kept = records[: int(tally[-1])]
-        told = np.column_stack([kept[:, :4], kept[:, 4:].copy().view(np.uint64)]) if len(kept) else np.zeros((0, 6), np.uint64)
-        return tally[:SMS].tolist(), tally[MOST_SMS : MOST_SMS + SMS].tolist(), told.tolist()
-
-
-def small(name: str) -> GoldenShape:
-    """With few operands, so that every chain is computed soon."""
-    shape = replace(golden_shape(parse(name)), steps=4)
-    return shape if shape.inst.family.warps > 1 else replace(shape, groups=3, tiles_m=2, tiles_n=2)
-
-
-@pytest.mark.parametrize("name", [SPARSE, *(pytest.param(name, marks=pytest.mark.slow) for name in (WGMMA, *OTHERS))])
-@pytest.mark.parametrize("made", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_sm_and_group_computes_every_chain(name: str, made: bool) -> None:
-    """And every word is what exact arithmetic says."""
-    emulated = Emulated(singly(small(name)) if made else small(name))
-    rounds = emulated.shape.chains
-    done, wrong, records = emulated.run(rounds)
-    assert done == [rounds * emulated.shape.groups] * SMS
-    assert (wrong, records) == ([0] * SMS, [])
-    emulated.folded[:] += 1
-    _, wrong, records = emulated.run(rounds, only=1)
-    assert wrong == [0, rounds * emulated.shape.threads], "no thread and no chain is left out"
-    assert {record[3] for record in records} == {NOWHERE}, "each word is right: only the fold is not"
-
-
-@pytest.mark.parametrize("name", [SPARSE, *(pytest.param(name, marks=pytest.mark.slow) for name in (WGMMA, *OTHERS))])
-def test_a_planted_error_is_found_where_it_was_planted(name: str) -> None:
-    shape = small(name)
-    low = shape.inst.a.ignored_low_bits
-    planted = Planted(sm=1, thread=13, register=6, bit=3, word=2, mask=1 << low, a=1 << low, b=0)
-    emulated = Emulated(shape, planted)
-    row, column = cell(shape, planted.thread, planted.register)
-    k = planted.word * max(1, 32 // shape.inst.a.storage_bits)
-    if shape.inst.sparse:
-        k = k // 2 * 4 + (int(emulated.metadata[row % METADATA_LINES, -1, k // 2]) & 3)
-    a, b = (
-        x.reshape(len(x), shape.chain, -1)[:, -1, k] for x in (emulated.dense_a(), emulated.chains(emulated.b, shape.columns))
-    )
-    hit = [
-        chain
-        for chain in range(shape.chains)
-        if int(a[chain // shape.steps * shape.rows + row]) & 1 and not int(b[chain % shape.steps * shape.columns + column]) & 1
-    ]
-    assert hit
-    _, wrong, records = emulated.run(shape.chains)
-    assert wrong == [0, len(hit)]
-    assert sorted(record[2] for record in records) == hit
-    for sm, thread, _, register, got, expected in records:
-        assert (sm, thread, register, got ^ expected) == (1, 13, 6, 8)
-
 
 OPCODES = {"fp8": "QGMMA.64x256x32.F32.E4M3.E4M3", "f16": "HGMMA.64x256x16.F32", "bf16": "HGMMA.64x256x16.F32.BF16"}
 OPCODES |= {"tf32": "HGMMA.64x256x8.F32.TF32", "int8": "IGMMA.64x256x32.S8.S8", "f64": "DMMA.16x8x16"}

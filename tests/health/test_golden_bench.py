@@ -18,7 +18,7 @@ from accprobe.build.golden import GoldenShape, golden_shape
 from accprobe.devices.simulated import simulated_device
 from accprobe.health import golden
 from accprobe.health.golden import GoldenBench
-from accprobe.health.operand_batches import OperandKind, evaluate_chain, singly
+from accprobe.health.operand_batches import OperandKind, cell, evaluate_chain, singly
 from accprobe.health.outcome import SmPlace
 from accprobe.isa.instructions import Instruction, in_a_row, parse
 from accprobe.operands.drawing import Recipe, Way
@@ -31,8 +31,15 @@ SMS = 2
 PLANTED = Planted(sm=1, thread=128 + 45, register=6, bit=3, word=2, mask=1, a=1, b=1)
 """Where both operands of stored product 8 of the last instruction are odd."""
 
-KS = (8,)
-"""Products that are not 0 × 0, and those beside them."""
+OTHERS = [f"mma.sync.{name}" for name in ("m16n8k16.f64.f64.f64.f64", "m16n8k32.s32.s8.s8.s32")]
+OTHERS += [f"wgmma.{name}" for name in ("m64n32k32.s32.s8.s8", "m64n32k16.f32.f16.f16", "sp.m64n32k32.f32.f16.f16")]
+OTHERS += [f"mma.sp.{name}" for name in ("m16n8k32.f32.f16.f16.f32", "m16n8k64.s32.s8.s8.s32")]
+
+
+def odd_product(inst: Instruction) -> int:
+    """Return the stored product that the planted error needs: only it, and what lies beside it in a sparse A, is not 0 × 0."""
+    return PLANTED.word * max(1, 32 // inst.a.storage_bits)
+
 
 DRAWN, MADE = [OperandKind("drawn", Recipe(Way.UNIFORM))], list[OperandKind]()
 """Kinds that are drawn; without any, sets are made."""
@@ -125,19 +132,20 @@ class OnCpu:
     """Evaluator and Drawing. healthy: no operand is odd, so that the fault is never met."""
 
     healthy = False
+    inst = INST
 
-    def __init__(self, cupy: Any, inst: Instruction, *others: Any, **more: Any) -> None: ...
+    def __init__(self, *given: Any, **more: Any) -> None: ...
 
     def evaluate(self, a: Any, b: Any, c: Any, d: Any, blocks: int) -> None:
-        assert (c is None, a.shape[1]) == (blocks == SHAPE.chain, blocks * INST.stored.k)
-        d[:] = a.astype(np.uint32) @ b.astype(np.uint32).T + (0 if c is None else c)
+        assert a.shape[1] == blocks * self.inst.stored.k
+        d[:] = (a.astype(np.uint64) @ b.astype(np.uint64).T + (0 if c is None else c)).astype(d.dtype)
 
     def draw(self, recipe: Recipe, batch: int, a: Any, b: Any, c: Any) -> None:
         random = np.random.default_rng(batch)
-        groups = [k // 2 * 4 + i for k in KS for i in range(4)]
-        for x, ks in ((a, KS), (b.reshape(-1, INST.k), groups)):
+        k, b = odd_product(self.inst), b.reshape(-1, self.inst.k)
+        for x, ks in ((a, [k]), (b, range(k // 2 * 4, k // 2 * 4 + 4) if self.inst.sparse else [k])):
             x[:] = 0
-            x[:, ks] = random.integers(1, 128, (len(x), len(ks)), np.uint8) << int(self.healthy)
+            x[:, ks] = random.integers(1, 128, (len(x), 1), x.dtype) << x.dtype.type(self.healthy)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +159,7 @@ def _without_a_gpu(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
     monkeypatch.setattr(golden, "Drawing", OnCpu)
     monkeypatch.setattr(golden, "golden_source", lambda shape: str(gpu.shapes.index(shape)))
     monkeypatch.setattr(golden.compiler, "compile_source", lambda source, *_: SimpleNamespace(path=source))
-    monkeypatch.setattr(golden, "FIRST_ROUNDS", SHAPE.chains)
+    monkeypatch.setattr(golden, "FIRST_ROUNDS", 1)
     monkeypatch.setattr(golden, "TIMES_PREPARED", 1)
     monkeypatch.setattr(golden, "SHRINK_ROUNDS", 1)
 
@@ -191,12 +199,12 @@ def test_a_fold_that_differs_where_no_word_does_has_vanished(bench: GoldenBench,
 
     def wrong(grid: Any, block: Any, arguments: Any) -> None:
         fold(grid, block, arguments)
-        arguments[1][77] ^= 1
+        arguments[1][:] += 1
 
     monkeypatch.setattr(bench._drawn, "fold", wrong)
     turn = bench.turn(0.0)
-    assert (turn.vanished, turn.seen) == (SMS * SHAPE.groups, [])
-    assert turn.wrong_by_sm == {str(sm): SHAPE.groups for sm in range(SMS)}
+    assert (turn.vanished, turn.seen) == (golden.MOST_RECORDS, [])
+    assert turn.wrong_by_sm == {str(sm): SHAPE.chains * SHAPE.threads for sm in range(SMS)}, "no thread is left out"
 
 
 FAULTY = [((False, DRAWN), SHAPE.chain), ((False, MADE), 1)]
@@ -218,7 +226,38 @@ def test_a_planted_error_is_named_and_repeated(bench: GoldenBench, chain: int) -
 def test_a_planted_error_is_shrunk(bench: GoldenBench, chain: int) -> None:
     smallest, whole = bench.smallest(bench.turn(0.0).seen[0]), in_a_row(INST, chain)
     left = stored_products(whole, smallest.exchange.request(whole))
-    last = (chain - 1) * INST.stored.k + 8
+    last = (chain - 1) * INST.stored.k + odd_product(INST)
     assert np.flatnonzero(left.a[0] | left.b[0]).tolist() == [last]
     assert left.a[0, last] & left.b[0, last] & 1
     assert int(smallest.exchange.d, 16) ^ int(smallest.expected, 16) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_planted_error_is_found_in_every_unit(name: str, made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    inst = parse(name)
+    shape = replace(golden_shape(inst), steps=4)
+    shape = shape if inst.family.warps > 1 else replace(shape, groups=3, tiles_m=2, tiles_n=2)
+    shape = singly(shape) if made else shape
+    planted = replace(PLANTED, thread=13)
+    of_unit = Gpu({shape: compiled_for_cpu(shape, planted)})
+    for module, attribute, value in (
+        (golden, "singly", lambda shape: shape),
+        (golden, "golden_source", lambda shape: "0"),
+        (golden, "operand_kinds", lambda inst: DRAWN),
+        (golden, "covering_sets", lambda *_: ()),
+        (OnCpu, "inst", inst),
+    ):
+        monkeypatch.setattr(module, attribute, value)
+    row, column = cell(shape, planted.thread, planted.register)
+    k = odd_product(inst)
+    for healthy in (True, False):
+        monkeypatch.setattr(OnCpu, "healthy", healthy)
+        bench = GoldenBench(of_unit, inst, MODEL, 0, shape)
+        turn = bench.turn(0.0)
+        assert turn.dots == SMS * shape.groups * shape.chains * shape.results
+        a, b = (x.reshape(shape.steps, -1, x.shape[1]) for x in (bench._sets[0].a, bench._sets[0].b))
+        hit = (a[:, row, k] & 1).sum() * (b[:, column, k // 2 * 4 if inst.sparse else k] & 1).sum()
+        assert (turn.wrong_by_sm, bool(hit)) == ({} if healthy else {"1": hit}, not healthy)
+        assert {seen.place.lane for seen in turn.seen} == (set() if healthy else {planted.thread})

@@ -12,8 +12,10 @@ from plants import Plant, float_models, instruction, integer_models
 
 from accprobe.devices.simulated import SimulatedDevice
 from accprobe.infer.characterise import characterise
+from accprobe.infer.query_log import QueryLog
 from accprobe.isa.formats import FORMATS
 from accprobe.model.tree import Addend, AlignmentRounding, DotModel, FloatArithmetic, FusedSum, Product, Rounding, chain
+from accprobe.survey.row import settle
 
 # Draws that are always the same; with `--hypothesis-profile=fresh`, others each time.
 FEW = settings(max_examples=16, deadline=None, phases=[Phase.generate])
@@ -157,3 +159,16 @@ def test_f64_products_that_are_rounded_before_they_are_added() -> None:
     findings = outcome(device)
     assert_true(findings, device)
     assert findings["result_rounding"].value == findings["add_result_rounding"].value == "RNE"
+
+
+def test_chains_that_round_their_first_products_alone() -> None:
+    """As AMX adds bf16 products. Other fields that are tried before other beginnings lead to a model that is contradicted."""
+    first = FloatArithmetic(F32, 23, "RNE", None, subnormal_results="flushed", nan=0xFFC00000, nan_payload="c b a")
+    rest = replace(first, zero_sign="ieee", underflow_sign="positive")
+    odd, even = FusedSum((Product(1),), first), FusedSum((Product(0),), first)
+    for k in (2, 4, 6):
+        odd, even = FusedSum((odd, Product(k + 1)), rest), FusedSum((even, Product(k)), rest)
+    inst, root = instruction(8, "f32", "bf16", "bf16", "f32"), FusedSum((FusedSum((odd, even), rest), Addend()), rest)
+    planted = DotModel(root, "kept", "flushed")
+    result, falsification = settle(QueryLog(SimulatedDevice({inst: planted}), inst))
+    assert (result.model, falsification.contradictions.count) == (planted, 0)

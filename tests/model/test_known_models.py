@@ -17,7 +17,6 @@ from accprobe.devices import open_device
 from accprobe.devices.simulated import simulated_device
 from accprobe.errors import AccprobeError
 from accprobe.evaluate.evaluator import evaluate
-from accprobe.infer.characterise import characterise
 from accprobe.infer.left_out import LEFT_OUT, NO_EFFECT
 from accprobe.isa.instructions import Instruction, catalog, parse
 from accprobe.model.published import CHIPS, Explained, chip, known_models, words_explained
@@ -173,30 +172,6 @@ def test_models_of_measured_rows_state_what_was_found() -> None:
             assert feature in found, row.name
             if finding.bound == "exact":
                 assert found[feature].value == finding.value, (row.name, feature)
-
-
-CHARACTERISED = [
-    ("b200", "tcgen05.m128n16k32.kind::f8f6f4.f32.e4m3.e4m3"),
-    ("a100", "mma.sync.m16n8k16.f32.f16.f16.f32"),
-    ("l40s", "mma.sync.m16n8k32.f16.e5m2.e5m2.f16"),
-    ("h100", "mma.sync.m16n8k16.f32.e4m3.e4m3.f32"),
-    ("h100", "mma.sync.m8n8k16.satfinite.s32.s8.u8.s32"),
-    ("h100", "mma.sync.m8n8k4.f64.f64.f64.f64"),
-]
-
-
-@pytest.mark.parametrize(("chip", "name"), CHARACTERISED)
-def test_experiments_find_what_is_stated(chip: str, name: str) -> None:
-    device = simulated_device(chip)
-    inst = next(inst for inst in catalog(CHIPS[chip].architecture) if inst.name == name)
-    result, said = characterise(device, inst), findings_of(inst, device.model(inst))
-    assert result.findings.keys() <= said.keys()
-    for feature, finding in result.findings.items():
-        if finding.bound == "exact":
-            assert (feature, said[feature].value, said[feature].bound) == (feature, finding.value, "exact")
-        if not inst.is_integer or finding.bound != "undetermined":
-            continue
-        assert (feature, said[feature].value, said[feature].bound) == (feature, finding.value, "undetermined")
 
 
 @pytest.mark.parametrize("chip", CHIPS)

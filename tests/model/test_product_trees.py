@@ -38,19 +38,6 @@ def test_k_of_a_chain_in_order() -> None:
     assert Chain(0, 6, (0, 1, 2, 3), shift=-2).ks().tolist() == [NO_K, NO_K, 0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("order", "parts", "spelled_out"),
-    [
-        ("forward", 4, (((0, 1), 2), 3)),
-        ("backward", 4, (((3, 2), 1), 0)),
-        ("tree", 7, (((0, 1), (2, 3)), ((4, 5), 6))),
-        ("unordered", 3, ((0, 1), 2)),
-    ],
-)
-def test_orders_spelled_out(order: str, parts: int, spelled_out: object) -> None:
-    assert nested(order, parts) == spelled_out
-
-
 def test_parts_are_added_in_their_order_however_many() -> None:
     parts = [str(i) for i in range(5)]
     assert folded(nested("tree", 5), parts, "({}+{})".format) == "(((0+1)+(2+3))+4)"
