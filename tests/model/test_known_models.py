@@ -98,12 +98,19 @@ def test_fp8_results_of_a_b200_belong_to_the_lowered_instruction() -> None:
 
 
 @pytest.mark.parametrize("name", CHIPS)
-def test_devices_and_reports_of_published_models_have_the_counts(name: str) -> None:
+def test_reports_of_published_models_have_every_model_and_nothing_looks_measured(name: str) -> None:
+    """Reports and devices have the number of hardware results that a model explains."""
     explained = words_explained(name)
     assert bool(explained) == (name != "rtx5090")
     report, device = published(name), open_device(f"sim:{name}")
     assert {row.name: row.explains for row in report.instructions if row.explains} == explained
     assert {inst.name: told for inst in device.instructions() if (told := device.explains(inst))} == explained
+    assert [row.instruction for row in report.measured] == list(known_models(name))
+    assert report.device.kind == "simulated"
+    stated = {(row.status, row.reason, row.opcode_source) for row in report.measured}
+    assert stated == {("simulated", NOT_MEASURED, "known model")}
+    assert not any(row.verification or row.alternatives or row.evidence for row in report.instructions)
+    assert Report.model_validate_json(report.dumps()) == report
 
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recordings" / "b200-words.json").read_text(encoding="utf-8"))
@@ -172,18 +179,6 @@ def test_models_of_measured_rows_state_what_was_found() -> None:
             assert feature in found, row.name
             if finding.bound == "exact":
                 assert found[feature].value == finding.value, (row.name, feature)
-
-
-@pytest.mark.parametrize("chip", CHIPS)
-def test_every_model_is_there_and_nothing_looks_measured(chip: str) -> None:
-    report = published(chip)
-    assert [row.instruction for row in report.measured] == list(known_models(chip))
-    assert report.device.kind == "simulated"
-    assert {(row.status, row.reason, row.opcode_source) for row in report.measured} == {
-        ("simulated", NOT_MEASURED, "known model")
-    }
-    assert not any(row.verification or row.alternatives or row.evidence for row in report.instructions)
-    assert Report.model_validate_json(report.dumps()) == report
 
 
 def test_a_run_of_a_simulated_device_leaves_open_what_its_models_do() -> None:
