@@ -10,8 +10,8 @@ from accprobe.build.lowerings import OpcodeSource
 from accprobe.records.claims import StrictRecord
 from accprobe.records.findings import Bound
 
-OperandSet = Literal["normal", "full-width", "uniform"]
-"""Operand distributions of a sweep: of floats `normal` and `full-width`; of integers, in older reports, `uniform`."""
+OperandSet = Literal["normal", "full-width"]
+"""Operand distributions of a sweep."""
 
 
 class EffectiveBits(StrictRecord):
@@ -34,39 +34,12 @@ class Prediction(StrictRecord):
     effective_bits: EffectiveBits | None = None
 
 
-OverflowRule = Literal["wrap", "saturate", "neither"]
-
-
-class Overflow(StrictRecord):
-    """The range of 32-bit integer sums.
-
-    largest, smallest: the outermost sums with a correct result. rule: what explains all others.
-    """
-
-    largest: int
-    smallest: int
-    rule: OverflowRule
-
-
-class Profile(StrictRecord):
-    """Executions of matrix opcodes in one launch for M = N = K = size.
-
-    executed: counted by the profiler. expected: occurrences of the opcode in the cubin, times blocks along K, programs and
-    warps.
-    """
-
-    size: int
-    executed: tuple[tuple[str, int], ...]
-    expected: tuple[tuple[str, int], ...]
-
-
 class SweepRecord(StrictRecord):
     """One configuration of the kernel on one set of operands.
 
     masks: (masked low bits, changed elements of the M × N). control: the same for exact sums of the same operands, on
     `control_elements` elements. errors: |C - exact| / |exact| with each mask, Frobenius norms; relative_error: without a mask.
-    reason: why nothing was measured, or a restriction. unit_overflow: of integer sums that stay in the matrix unit's
-    accumulator from block to block; add_overflow: of ordinary additions of the blocks' integer sums; both in older reports.
+    reason: why nothing was measured, or a restriction.
     """
 
     dtype: str
@@ -89,7 +62,6 @@ class SweepRecord(StrictRecord):
     lowering: tuple[tuple[str, int], ...] = ()
     opcode_source: OpcodeSource | None = None
     cubin_sha256: str | None = None
-    profile: Profile | None = None
     effective_bits: EffectiveBits | None = None
     relative_error: float | None = None
     tflops: float | None = None
@@ -98,8 +70,6 @@ class SweepRecord(StrictRecord):
     control: tuple[tuple[int, int], ...] = ()
     control_elements: int | None = None
     prediction: Prediction | None = None
-    unit_overflow: Overflow | None = None
-    add_overflow: Overflow | None = None
     compile_seconds: float | None = None
     seconds: float | None = None
 

@@ -24,9 +24,7 @@ SweepLine = tuple[SweepRecord, ...]
 
 
 def bits(record: SweepRecord) -> Phrase:
-    """Return "13 (e8m13)"; "≥22" where the operands need no more; "20 of 23" of a promoted sum; "32 wrap" of an integer."""
-    if record.unit_overflow:
-        return Phrase(f"32 {record.unit_overflow.rule}", "narrow" if record.unit_overflow.rule == "saturate" else "")
+    """Return "13 (e8m13)"; "≥22" where the operands need no more; "20 of 23" of a promoted sum."""
     found = record.effective_bits
     if found is None:
         return Phrase("")
@@ -48,8 +46,8 @@ def is_converted(record: SweepRecord) -> bool:
     return record.dtype in FP8 and any(opcodes.stem(opcode).endswith("HMMA") for opcode in record.opcodes)
 
 
-def _bits(*operands: OperandSet) -> Callable[[SweepLine], Phrase]:
-    return lambda line: next((bits(each) for name in operands for each in line if each.operands == name), Phrase(""))
+def _bits(operands: OperandSet) -> Callable[[SweepLine], Phrase]:
+    return lambda line: next((bits(each) for each in line if each.operands == operands), Phrase(""))
 
 
 def _of(field: str, form: str = "") -> Callable[[SweepLine], str]:
@@ -78,7 +76,7 @@ COLUMNS = (
     Column("warps", _of("num_warps"), number=True),
     Column("block-K", _of("block_k"), number=True),
     Column("ran as", _ran_as, least=12),
-    Column("bits kept,\nnormal", _bits("normal", "uniform"), whole=True),
+    Column("bits kept,\nnormal", _bits("normal"), whole=True),
     Column("bits kept,\nfull-width", _bits("full-width"), "context", whole=True),
     Column("relative\nerror", _relative_error, number=True),
     Column("bits\ndiffer", _differ, number=True),
