@@ -130,7 +130,7 @@ def record_command(
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
-@output_options("json", "html", "markdown")
+@output_options("json", "html", "markdown", "junit")
 def compare_command(a: Path, b: Path, mapping: str, to: Output) -> None:
     """Compare two recorded traces, or two dumps of another tool.
 
@@ -214,7 +214,7 @@ def _flag(text: str) -> tuple[str, tuple[Any, Any]]:
 )
 @click.option("--map", "mapping", default="", metavar="batch=1:8|…", help=_MAP_HELP)
 @click.option("--fix", is_flag=True, help="Try changes to the program that make each origin equal, and print those that work.")
-@output_options("json", "html", "markdown")
+@output_options("json", "html", "markdown", "junit")
 def run_command(function: str, mapping: str, fix: bool, to: Output, **sides: Any) -> None:
     """Compare two runs of a function, and explain the differences.
 
@@ -296,6 +296,7 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
                 page=lambda: trace_page(found),
                 title="trace",
                 json=lambda: json.dumps(findings_json(found), indent=2) + "\n",
+                junit=lambda: _junit(found),
             )
     except KeyboardInterrupt:
         interrupted = True
@@ -304,3 +305,9 @@ def _explained(explain: Callable[[OnOrigin], TraceComparison], out: Output) -> N
         exit_interrupted(explained if found.origins else "the comparison is complete and printed")
     if differs:
         sys.exit(DIFFERS)
+
+
+def _junit(found: TraceComparison) -> str:
+    from accprobe.render.monitoring import trace_junit
+
+    return trace_junit(found)

@@ -1,4 +1,4 @@
-"""Results for CI and monitoring systems: checks of GPUs as JUnit XML and as metrics for Prometheus."""
+"""Results for CI and monitoring systems: JUnit XML of traces and of checks of GPUs, and checks as metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ from xml.etree import ElementTree
 from accprobe.errors import plain
 from accprobe.health.outcome import GpuOutcome, HealthOutcome
 from accprobe.render.subjects.health import gpu_verdict, word_lines
+from accprobe.trace.compare import TraceComparison
+from accprobe.trace.summary import trace_headline
+
+
+def trace_junit(found: TraceComparison) -> str:
+    """Return a test case for each module of the first run or with an origin, which fails it; "result" if others differ."""
+    suite = ElementTree.Element("testsuite", name="accprobe trace")
+    failed = {each.module: each for each in reversed(found.origins)}
+    modules = (operation.module for operation in found.traces[0].operations)
+    for module in dict.fromkeys((*modules, *failed)):
+        case = _case(suite, "accprobe trace", module or "outside of modules")
+        if each := failed.get(module):
+            _set_outcome(case, "failure", f"{each.operation}: {each.cause.text}", each.cause.kind)
+    if not found.equal and not failed:
+        _set_outcome(_case(suite, "accprobe trace", "result"), "failure", trace_headline(found), "different")
+    return _junit_text(suite, [suite])
 
 
 def health_junit(outcome: HealthOutcome) -> str:
@@ -25,22 +41,30 @@ def health_junit(outcome: HealthOutcome) -> str:
             _set_outcome(_case(suite, gpu.where, "the rest", 0.0), "skipped", "interrupted: the rest was not compared")
         elif gpu.status == "failed" or gpu.reason or not gpu.units:
             _set_outcome(_case(suite, gpu.where, "check", gpu.seconds), "error", gpu_verdict(gpu), "failed")
-    for suite in root:
-        for count, path in (("tests", ""), ("failures", "/failure"), ("errors", "/error"), ("skipped", "/skipped")):
-            suite.set(count, str(len(suite.findall(f"testcase{path}"))))
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return _junit_text(root, root)
 
 
-def _case(suite: ElementTree.Element, group: str, name: str, seconds: float) -> ElementTree.Element:
-    """Add a test case, which has passed unless an outcome is set."""
-    return ElementTree.SubElement(suite, "testcase", classname=plain(group), name=plain(name), time=f"{seconds:.3f}")
+def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | None = None) -> ElementTree.Element:
+    """Add a test case, which has passed unless an outcome is set. seconds: None if not measured."""
+    case = ElementTree.SubElement(suite, "testcase", classname=plain(group), name=plain(name))
+    if seconds is not None:
+        case.set("time", f"{seconds:.3f}")
+    return case
 
 
 def _set_outcome(case: ElementTree.Element, outcome: str, message: str, kind: str = "", text: str = "") -> None:
     """Add an outcome to a test case: "failure", "error" or "skipped"."""
     details = {"type": kind} if kind else {}
     ElementTree.SubElement(case, outcome, details, message=plain(message)).text = plain(text) or None
+
+
+def _junit_text(root: ElementTree.Element, suites: Iterable[ElementTree.Element]) -> str:
+    """Return the XML, with the number of cases of each outcome in each suite."""
+    for suite in suites:
+        for count, path in (("tests", ""), ("failures", "/failure"), ("errors", "/error"), ("skipped", "/skipped")):
+            suite.set(count, str(len(suite.findall(f"testcase{path}"))))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 Samples = Iterable[tuple[dict[str, str], float]]
