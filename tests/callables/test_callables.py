@@ -127,6 +127,7 @@ def test_a_function_of_the_users_is_given_options_and_torch_its_flags(tmp_path: 
         ("torch:baddbmm", {"options": {"batch": 0}}, "option batch is 0: give 1 or more"),
         ("torch:mm", {"scale": "row"}, "torch:mm does not support scales by row: it has none"),
         ("cublaslt:matmul", {}, "cublaslt:matmul is not available: nvmath is not installed: pip install 'nvmath"),
+        ("cublaslt:mm", {}, "cublaslt:mm is not available: nvmath is not installed: pip install 'nvmath"),
         ("torch:mmm", {}, "torch has no 'mmm'; did you mean torch:mm"),
         ("tarch:mm", {}, "there is no package 'tarch' for 'tarch:mm'; did you mean torch:mm"),
         ("mm", {}, "there is no callable 'mm', and it is not FILE.py:FUNCTION; known are torch:mm"),

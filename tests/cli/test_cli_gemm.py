@@ -215,6 +215,7 @@ FORM = "accprobe calls it as f(a, b) with a [M, K] and b [K, N]"
             ["own:tall", "--shape", "16x8x64"],
             "own:tall returns an array of shape (8, 16) (transposed?); a product of 16x8x64 has (16, 8)",
         ),
+        (["own:chain", "--dtype", "fp8"], "unknown format 'fp8'; did you mean e4m3 or e5m2?"),
         (["own:wide"], "own:wide returns an array of complex64; accprobe has no such format"),
         (
             ["own:double", "--out", "f32"],

@@ -242,6 +242,8 @@ def test_the_types_of_the_operands_choose_the_instruction() -> None:
     with pytest.warns(UserWarning, match=r"HGMMA: using h200:wgmma.m64n8k16.f32.bf16.bf16"):
         d = accprobe.predict("HGMMA", a, b)
     np.testing.assert_array_equal(d, accprobe.predict("h200:wgmma.m64n8k16.f32.bf16.bf16", a, b))
+    with pytest.warns(UserWarning, match="using h200:wgmma"):
+        assert (accprobe.predict("IGMMA", np.full((2, 64), 3, np.int8), np.full((64, 2), 200, np.uint8)) == 64 * 600).all()
     with pytest.raises(AccprobeError, match="HGMMA has no operands of e4m3; it has f16, bf16, tf32"):
         accprobe.predict("HGMMA", *matrices(16, 8, 64, E4M3))
 

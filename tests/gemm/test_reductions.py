@@ -121,3 +121,12 @@ def test_an_average_of_two_ranks_divides_the_sum(tmp_path: Path) -> None:
     assert "avg divides the sum, which can overflow first" in found.stdout
     x = np.random.default_rng(7).standard_normal((2, 8)).astype(np.float32)
     assert np.array_equal(accprobe.predict(str(file), x, dim=0), (x[0] + x[1]) / 2)
+
+
+def test_the_first_row_is_compared_at_several_numbers_of_rows(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("import numpy as np\ndef f(x): return x.sum(-1) if len(x) < 4 else x[:, ::-1].cumsum(-1)[:, -1]\n")
+    found = run(f"{file}:f", "--arrays", "numpy", "--shape", "4x32", "--sweep", "rows=1,2,4", "--elements", "512")
+    assert found.exit_code == 1
+    assert "rows = 1, 2: the same bits for the same row" in found.stdout
+    assert "rows = 4: other bits in some row" in found.stdout

@@ -42,6 +42,7 @@ def test_parts_are_added_in_their_order_however_many() -> None:
     parts = [str(i) for i in range(5)]
     assert folded(nested("tree", 5), parts, "({}+{})".format) == "(((0+1)+(2+3))+4)"
     assert folded(nested("backward", 3), parts, "({}+{})".format) == "((2+1)+0)"
+    assert folded(nested("unordered", 3), parts, "({}+{})".format) == "((0+1)+2)"
     assert folded((0, (1, 2), 3), parts, "({}+{})".format) == "((0+(1+2))+3)"
     assert folded(nested("forward", 10**5), range(10**5), max) == 10**5 - 1
 

@@ -12,7 +12,7 @@ from commands import invoke
 from fakes import HMMA_OF_FP8, fake_report, float_row, simulated_report
 from hypothesis import given
 from hypothesis import strategies as st
-from product_rows import OF_A, TAIL, dropped, product_data, product_model, product_report, product_row, suggested, two_regions
+from product_rows import TAIL, dropped, product_data, product_model, product_row, suggested, two_regions
 from shown import details_of, in_markdown, on_terminal, page_of, page_of_diff, table_of
 
 from accprobe.compare.diff import diff, headline
@@ -275,6 +275,3 @@ def test_what_is_wrong_comes_first() -> None:
     misplaced = product_row(product_data(scale="128x128", name="torch:misplaced", status="inferred", reason=reason))
     assert [alarm.text for alarm in products.alarms(misplaced)] == ["WRONG SCALES: block 3 has the scales of block 2"]
     assert products.wrong_first([product_row(product_data()), misplaced])[0] is misplaced
-    page, told = page_of(product_report(*OF_A)), in_markdown(report_blocks(product_report(*OF_A)))
-    assert page.index("DROPPED PRODUCTS") < page.index('id="products"')
-    assert told.index("DROPPED PRODUCTS") < told.index("accumulation order")

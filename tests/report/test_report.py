@@ -291,6 +291,7 @@ def test_products_of_another_run_replace_those_that_were_asked_the_same() -> Non
 @pytest.mark.parametrize(
     ("changes", "globs", "meant"),
     [
+        ({}, "torch:addmm", False),
         ({}, "torch:mm 16x8x* e4m3 f32", True),
         ({}, "torch:mm 16x8x512", False),
         ({"scale": "row"}, "*:mm scale=row", True),
