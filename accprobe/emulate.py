@@ -146,20 +146,13 @@ def _of_reduction(like: str, rows: Sequence[ProductRow], x: Any, options: Mappin
     words = np.ascontiguousarray(words.T if first else words.reshape(shape))
     if row.composite is not None:
         d = compute_composite(row, model, words, targets)
-        one_value = row.composite.rows is not None
-        return library_of(x).operand("d", d.reshape(_reduced_shape(d, row.k, one_value)), FORMATS[row.out])
+        results = d.shape if d.shape[1] == row.k else d.shape[:1]  # [rows, K], or [rows] of torch for [rows, 1]
+        return library_of(x).operand("d", d.reshape(() if row.composite.rows else results), FORMATS[row.out])
     if targets is not None:
         raise AccprobeError(f"{like} is a reduction: it takes one array")
     ones = np.full((1, row.k), model.a.encode(False, 1, row.factor_exponent), model.a.dtype)
     d = product(model, ones, words)[0]
     return library_of(x).operand("d", d.reshape(() if x.ndim == 1 else d.shape), model.result)
-
-
-def _reduced_shape(d: Bits, k: int, one_value: bool) -> tuple[int, ...]:
-    """Return the shape that torch gives to the results [rows, K], [rows, 1], or [1, 1] of a reduction over the rows too."""
-    if one_value:
-        return ()
-    return d.shape if d.shape[1] == k else d.shape[:1]
 
 
 def _of_function(row: FunctionRow, x: Any) -> Any:

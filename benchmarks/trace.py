@@ -41,7 +41,7 @@ from accprobe.trace.compare import TraceComparison
 from accprobe.trace.folders import array_of
 from accprobe.trace.hash_kernel import find_memory_layout, open_hash_kernel
 from accprobe.trace.hashing import HashQueue, hash_of
-from accprobe.trace.recorder import Recorder, create_writer
+from accprobe.trace.recorder import Recorder, torch_versions
 from accprobe.trace.records import TensorValue, TraceWriter
 from accprobe.trace.summary import count_operations, findings_json, trace_headline
 
@@ -216,7 +216,7 @@ def overhead(tiny: bool, batch: int) -> dict[str, Any]:
             "eager": timed,
             "empty_mode": empty,
             "recorded": recorded,
-            "written": lambda: recorded(create_writer(Path(folder), None)),
+            "written": lambda: recorded(TraceWriter(Path(folder), "", torch_versions())),
         }
         timed()
         before = peak_memory()

@@ -56,11 +56,6 @@ def source(inst: Instruction, products: bool = False) -> str:
     return parameters(inst) + f"#define TILES {probe.product_tiles}\n" + device_code(f"product_{probe.file}")
 
 
-def product_block(inst: Instruction) -> tuple[int, int]:
-    """Return (columns, rows) of the part of a matrix product that one block of BLOCK_THREADS computes. Raises as `source`."""
-    return inst.n * probe_of(inst).product_tiles, inst.m * BLOCK_THREADS // inst.threads
-
-
 @cache
 def device_code(name: str) -> str:
     """Return a file of the device code with its includes inserted."""

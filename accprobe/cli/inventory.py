@@ -21,9 +21,6 @@ ABILITIES = {
 }
 """The tools that each ability needs."""
 
-NAMES = {"driver": "NVIDIA driver"}
-"""Names of tools in a sentence, where they differ."""
-
 
 @click.command("list")
 @click.option("--instructions", metavar="ARCH", help="Matrix instructions of an architecture, such as sm_90a.")
@@ -137,7 +134,7 @@ def abilities_line(items: Iterable[Item]) -> str:
         if missing is None:
             can.append(ability)
         else:
-            cannot.setdefault(f"no {NAMES.get(missing, missing)}", []).append(ability)
+            cannot.setdefault(f"no {'NVIDIA driver' if missing == 'driver' else missing}", []).append(ability)
     lacking = (f"cannot {' or '.join(abilities)}: {reason}" for reason, abilities in cannot.items())
     return "; ".join((f"can {', '.join(can)}", *lacking))
 

@@ -99,10 +99,9 @@ def several(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return values
 
 
-def seed_option(command: Command) -> Command:
-    return click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random operands."
-    )(command)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random operands."
+)
 
 
 def format_option(*forms: str) -> Callable[[Command], Command]:

@@ -119,7 +119,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
       accprobe check report.json --require 'torch:_scaled_mm use_fast_accum=False: promote_every <= 128'
       accprobe check functions.json --require 'ex2.*: mismatches == 0'
     """
-    from accprobe.compare.requirements import check_requirements, parse_requirement, read_file
+    from accprobe.compare.requirements import check_requirement, parse_requirement, read_file
     from accprobe.render.subjects.comparison import requirement_blocks
     from accprobe.render.terminal import print_blocks
     from accprobe.report.words import so_many
@@ -134,7 +134,7 @@ def check_command(report: str, require: tuple[str, ...], files: tuple[Path, ...]
                 f"{report} is {loaded.device.name}, nothing was measured; give --allow-simulated to check it anyway"
             )
         print_message(f"SIMULATED: {report} has published models, nothing was measured")
-    found = check_requirements(loaded, requirements)
+    found = [check_requirement(loaded, each) for each in requirements]
     missing = loaded.measurable - len(loaded.measured)
     print_blocks(requirement_blocks(found, f"{missing} of {so_many(loaded.measurable, 'instruction')}" if missing else ""))
     if missing or not all(outcome.passed for outcome in found):

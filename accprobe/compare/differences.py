@@ -6,7 +6,7 @@ The smallest exponent is minus infinity if there is no alignment floor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -128,12 +128,6 @@ class ProductDifference(Difference):
     @property
     def _name(self) -> str:
         return title(self.field, of_product=True)
-
-
-def overall(differences: Iterable[Difference]) -> Verdict:
-    """Return the verdict of two rows that have these differences."""
-    verdicts = {difference.verdict for difference in differences}
-    return "changed" if "changed" in verdicts else "undecided" if verdicts else "same"
 
 
 def finding_verdict(a: Finding, b: Finding, field: str) -> FieldVerdict | None:

@@ -19,7 +19,6 @@ from accprobe.compare.differences import (
     VerdictWord,
     finding_verdict,
     meaning,
-    overall,
 )
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
@@ -152,7 +151,9 @@ class Pair:
 def paired(a: AnyClaim, b: AnyClaim, fields: Sequence[str], marks: tuple[str, ...] = (), by: By = "name") -> Pair:
     """Compare two claims of one kind, whatever their subjects."""
     differences = tuple(_differences(a, b, fields))
-    return Pair(a=a, b=b, verdict=overall(differences), differences=differences, marks=marks, by=by)
+    verdicts = {each.verdict for each in differences}
+    verdict: Verdict = "changed" if "changed" in verdicts else "undecided" if verdicts else "same"
+    return Pair(a=a, b=b, verdict=verdict, differences=differences, marks=marks, by=by)
 
 
 def shown(row: AnyClaim, field: str, part: Part | None = None) -> str:

@@ -320,11 +320,6 @@ def _recorded_rule(row: ProductRow, model: ProductModel) -> Rule:
     return WELFORD[row.composite.moments]
 
 
-def _of_rows(how: str, total: SingleValues, rows: int) -> SingleValues:
-    n = np.float32(rows)
-    return total / n if how == "T / N" else total * (np.float32(1) / n) if how == "T · (1 / N)" else total
-
-
 # Ways to compute a reduction over N results of rows from their sum T.
 ROWS_FINISHES = {"mean": ("T / N", "T · (1 / N)"), "sum": ("T",)}
 
@@ -332,6 +327,7 @@ ROWS_FINISHES = {"mean": ("T / N", "T · (1 / N)"), "sum": ("T",)}
 def reduced_words(schedule: Schedule, finish: str, words: Bits, out: Format) -> Bits:
     """Return the result word [1, 1] of results of rows [N, 1]."""
     values = out.values(words).astype(np.float32)
-    (total,) = schedule.result(Sum(), values)
+    (total,), n = schedule.result(Sum(), values), np.float32(len(words))
+    found = total / n if finish == "T / N" else total * (np.float32(1) / n) if finish == "T · (1 / N)" else total
     assert out.ml_dtype is not None
-    return _of_rows(finish, total, len(words)).astype(out.ml_dtype).view(out.dtype)[:, None]
+    return np.asarray(found.astype(out.ml_dtype).view(out.dtype)[:, None])

@@ -134,13 +134,10 @@ class CudaDevice(Device):
         function((grid,), (probes.BLOCK_THREADS,), (*pointers, np.uint64(len(d)), first))
         runtime.memcpyAsync(self._results.host_pointer, results, size, runtime.memcpyDeviceToHost, stream.ptr)
         stream.synchronize()
-        self._check_stored(inst, self._results.host[:8].view(np.uint64)[0], len(d))
+        stored = (int(self._results.host[:8].view(np.uint64)[0]) - int.from_bytes(bytes([_POISON]) * 8)) % 2**64
+        if stored != len(d):
+            raise DeviceError(f"{inst.name}: the probe stored {stored} of {len(d)} results on cuda:{self._index}")
         d[:] = self._results.host[_ALIGNMENT:size].view(d.dtype)
-
-    def _check_stored(self, inst: Instruction, counter: np.uint64, count: int) -> None:
-        stored = (int(counter) - int.from_bytes(bytes([_POISON]) * 8)) % 2**64
-        if stored != count:
-            raise DeviceError(f"{inst.name}: the probe stored {stored} of {count} results on cuda:{self._index}")
 
     def _function(self, inst: Instruction) -> Any:
         if inst.name not in self._functions:

@@ -58,7 +58,8 @@ def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
     tree, found = model.tree, []
     assert isinstance(tree, Merged)
     for part in tree.parts:
-        fmt = FORMATS["f32"] if model.scales_by_block else _format_of(model, part)
+        of_part = model.instruction.d if isinstance(part, Chain) else part.arithmetic.result
+        fmt = FORMATS["f32"] if model.scales_by_block else of_part
         inside = model.scales if model.scales_by_block else None
         alone = replace(model, tree=part, result=fmt, result_rounding="RNE", scales=inside)
         sums = evaluate(alone, a, b, _scales_of(model, part, scales) if inside else None)
@@ -66,10 +67,6 @@ def _partial_sums(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
     fmt, sums = tree.kept or fmt, np.stack(found)
     flushed = isinstance(tree.arithmetic, FloatArithmetic) and tree.arithmetic.subnormal_results == "flushed"
     return without_subnormals(SumWords(sums, fmt)).patterns if flushed else sums, fmt  # a single part is flushed too
-
-
-def _format_of(model: ProductModel, part: Node) -> Format:
-    return model.instruction.d if isinstance(part, Chain) else part.arithmetic.result
 
 
 def _scales_of(model: ProductModel, part: Node, scales: ScaleWords | None) -> ScaleWords | None:

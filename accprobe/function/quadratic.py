@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from operator import sub
 from typing import Any, Literal
 
 import numpy as np
@@ -125,18 +126,13 @@ def _start(constraints: Constraints) -> tuple[int, int]:
     return round(found[1]), round(found[2])
 
 
-def _excess(constraints: Constraints, c1: int, c2: int) -> int:
-    low, high = constraints.gap(c1, c2)
-    return low - high
-
-
 def _least_excess(constraints: Constraints, start: tuple[int, int]) -> tuple[int, int]:
     """Return the coefficients with the least excess, or the first without excess that the descent meets."""
     best_c1 = start[0]
 
     def best_for(c2: int) -> tuple[int, int]:
         nonlocal best_c1
-        best_c1, excess = _descend(lambda c1: _excess(constraints, c1, c2), best_c1)
+        best_c1, excess = _descend(lambda c1: sub(*constraints.gap(c1, c2)), best_c1)
         return best_c1, excess
 
     c2, excess = _descend(lambda c2: best_for(c2)[1], start[1])

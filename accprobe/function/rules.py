@@ -90,7 +90,10 @@ class Rules:
         found = conversion.words(values, fmt)
         if self.flushed:
             found = module_of(found).where(self._tiny(values, conversion, fmt), found & fmt.sign_bit, found)
-        return self._saturated(found, values, fmt) if self.saturated else found
+        if not self.saturated:
+            return found
+        xp = module_of(values)
+        return xp.where(xp.isnan(values) | xp.signbit(values), 0, xp.minimum(found, fmt.bias << fmt.mantissa_bits))
 
     def _tiny(self, values: Any, conversion: FormatConversion, fmt: Format) -> Any:
         """Mark values below the normal numbers: exactly, or rounded to the format's digits with an unbounded exponent."""
@@ -128,10 +131,6 @@ class Rules:
             return values
         xp = module_of(values)
         return xp.where((values == 0) & (xp.signbit(first) != xp.signbit(second)), -0.0, values)
-
-    def _saturated(self, words: Any, values: Any, fmt: Format) -> Any:
-        xp = module_of(values)
-        return xp.where(xp.isnan(values) | xp.signbit(values), 0, xp.minimum(words, fmt.bias << fmt.mantissa_bits))
 
 
 # Limits of |b| between which a quotient is not scaled, read in SASS of sm_90a.

@@ -106,7 +106,9 @@ def check_host(names: Sequence[str], plan: CheckPlan, on_outcome: OnOutcome) -> 
                     process.join()
                     if latest[index].ended:
                         continue
-                    latest[index] = latest[index].stopped(f"its process died ({_how(process)})")
+                    code = process.exitcode or 0
+                    how = f"signal {-code}" if code < 0 else f"exit status {code}"
+                    latest[index] = latest[index].stopped(f"its process died ({how})")
                 on_outcome(index, latest[index])
             if not ready:
                 for connection in listening:
@@ -252,11 +254,6 @@ def _investigated(bench: UnitBench, seen: SeenWord, again: int, then: Sensors) -
         temperature=then.temperature,
         clock=then.sm_clock,
     )
-
-
-def _how(process: BaseProcess) -> str:
-    code = process.exitcode or 0
-    return f"signal {-code}" if code < 0 else f"exit status {code}"
 
 
 def _check_in_worker(name: str, plan: CheckPlan, sending: Connection) -> None:

@@ -80,7 +80,7 @@ def covering_layouts(inst: Instruction) -> Places:
     """Return few `layouts` with each code of metadata at each group, and each class of left-out numbers at each place."""
     if inst.sparsity is None:
         return np.zeros(1, np.intp)
-    does, found = events_of_layouts(inst).reached, list[int]()
+    (_, does), found = events_of_layouts(inst), list[int]()
     wanted = does.any(axis=0)
     while wanted.any():
         found.append(int((does & wanted).sum(axis=1).argmax()))

@@ -20,7 +20,7 @@ from accprobe.model.fields import parsed
 from accprobe.model.tree import DotModel, FloatArithmetic, FusedSum
 from accprobe.operands.directed import FLOORS, Target, directed
 from accprobe.operands.kinds import draw_every_kind, kinds
-from accprobe.operands.request import Request, alike
+from accprobe.operands.request import Request
 
 # The target that operands were made for (None: random ones), and their number.
 Batch = tuple[Target | None, int]
@@ -89,12 +89,8 @@ class Search:
         return self._batches[aim, n]
 
 
-def search_for(inst: Instruction, model: DotModel, seed: int) -> Search:
-    """Return the last search if it had this model, this seed and a similar instruction; else a new one."""
-    return _last_search(alike(inst), model, seed)
-
-
-_last_search = lru_cache(maxsize=1)(Search)
+last_search = lru_cache(maxsize=1)(Search)
+"""Return the last search if it had this instruction, model and seed; else a new one."""
 
 
 def target(model: DotModel, alternative: DotModel, feature: str, narrow: bool) -> Target:

@@ -21,7 +21,7 @@ import numpy as np
 
 from accprobe.infer.alternative import Alternative
 from accprobe.infer.characterise import Characterisation
-from accprobe.infer.distinguishing import Batch, Results, search_for
+from accprobe.infer.distinguishing import Batch, Results, last_search
 from accprobe.infer.neighbours import (
     Floors,
     alternatives,
@@ -40,7 +40,7 @@ from accprobe.model.fields import Name, parsed
 from accprobe.model.record import Value
 from accprobe.model.tree import DotModel, Role
 from accprobe.operands.kinds import draw_every_kind
-from accprobe.operands.request import joined
+from accprobe.operands.request import alike, joined
 from accprobe.records.findings import SAME_BITS, Finding, Findings, effective_bits_of, feature_values, order_findings
 
 MAX_PER_QUERY = 600  # Dot products of one query of the experiments that every alternative is compared with, at most.
@@ -142,7 +142,7 @@ class _Trial:
     def __init__(self, log: QueryLog, model: DotModel, queries: list[LogEntry], seed: int) -> None:
         self._log, self._inst, self._model, self._seed = log, log.inst, model, seed
         self._tried: set[Alternative] = set()
-        self._search = search_for(log.inst, model, seed)
+        self._search = last_search(alike(log.inst), model, seed)
         self._queries = queries
         self._results: dict[Batch, Results] = {}
         self._of_field: dict[tuple[str, int], dict[Batch, None]] = {}

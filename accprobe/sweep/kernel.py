@@ -69,10 +69,12 @@ def compile_configurations(configurations: Iterable[Configuration], target: str)
 
     Raises ToolMissing, and AccprobeError if Triton's cache cannot be written.
     """
-    kernel = _kernel()
+    _triton()
+    from accprobe.probes import triton_dot
+
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        yield from pool.map(lambda each: _compile(kernel, each, target), configurations)
+        yield from pool.map(lambda each: _compile(triton_dot.masked_gemm, each, target), configurations)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -90,13 +92,6 @@ def _triton() -> Any:
         said = " ".join(str(e).split()) or type(e).__name__
         raise ToolMissing(f"Triton, for the sweep's kernel, cannot be imported ({said}): {install.TRITON}") from e
     return triton
-
-
-def _kernel() -> Any:
-    _triton()
-    from accprobe.probes import triton_dot
-
-    return triton_dot.masked_gemm
 
 
 def _constants(config: Configuration) -> dict[str, Any]:

@@ -65,16 +65,16 @@ def changed(of_cuts: Sequence[Totals]) -> list[int]:
     return [int((each.view(np.uint32) != whole).sum()) for each in of_cuts]
 
 
-def effective_bits_of_counts(counts: Sequence[int], control: Sequence[int], elements: int) -> EffectiveBits:
+def effective_bits(run: Measured, control: Sequence[int]) -> EffectiveBits:
     """Return the fraction bits of the partial sums; a lower bound if the operands cannot show more.
 
-    counts, control: by mask, the changed elements of the results, and of the exact sums of the same operands. The value is
+    control: by mask, the changed elements of the exact sums of the operands, of those that the run samples. The value is
     exact if the largest mask that changes no result changes the control. If every mask changes the results, it is exact if the
-    mask of one bit changes at least half of the `elements` of the control. If sums need more bits than f32 has, half of them
+    mask of one bit changes at least half of the elements of the control. If sums need more bits than f32 has, half of them
     end in a 1.
     """
-    cut = max(cut for cut in CUTS if not any(counts[: cut + 1]))  # the most low bits that can be masked without any change
-    seen = control[cut] > 0 if cut else 2 * control[1] >= elements
+    cut = max(cut for cut in CUTS if not any(run.changed[: cut + 1]))  # the most low bits that can be masked without any change
+    seen = control[cut] > 0 if cut else 2 * control[1] >= run.sampled[0].size
     return EffectiveBits(value=FRACTION_BITS - cut, bound="exact" if seen else "at_least")
 
 

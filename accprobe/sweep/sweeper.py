@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from accprobe.devices import open_device
 from accprobe.errors import DeviceError
-from accprobe.records.sweeps import EffectiveBits, OperandSet, Prediction, SweepRecord
+from accprobe.records.sweeps import OperandSet, Prediction, SweepRecord
 from accprobe.report.report import Report
 from accprobe.sweep import masks, prediction
 from accprobe.sweep.configurations import SIDE, Configuration, Dtype, check_k
@@ -116,7 +116,7 @@ class Sweeper:
             "tflops": seen.tflops and round(seen.tflops, 2),
             "registers": seen.registers,
             "spills": seen.spills,
-            "effective_bits": _bits(seen, control),
+            "effective_bits": masks.effective_bits(seen, control),
             "masks": tuple(enumerate(seen.changed)),
             "errors": tuple(seen.errors),
             "control": tuple(enumerate(control)),
@@ -128,7 +128,7 @@ class Sweeper:
                 elements=expected.sampled[0].size,
                 differ=int((expected.sampled != seen.sampled).sum()),
                 relative_error=expected.errors[0],
-                effective_bits=_bits(expected, control),
+                effective_bits=masks.effective_bits(expected, control),
             )
         return found
 
@@ -158,7 +158,3 @@ def _spread(size: int, most: int) -> NDArray[np.int64]:
     index = np.arange(min(size, most))
     step = size // len(index)
     return index * step + index % step
-
-
-def _bits(seen: Measured, control: Sequence[int]) -> EffectiveBits:
-    return masks.effective_bits_of_counts(seen.changed, control, seen.sampled[0].size)

@@ -250,7 +250,9 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
     import torch
 
     for _, side, name, fused in pair_sides(left, right):
-        if not _can_fuse(side) or fused.value is None or len(side.calls) <= len(fused.operations):
+        if fused.value is None or len(side.calls) <= len(fused.operations):
+            continue
+        if any("mm" in x or "attention" in x for x in side.packets):  # a compiler fuses no product and no attention
             continue
         wanted = fused.value.tensor
         for dtype, wider in ((torch.float32, "f32"), (torch.float64, "f64")):
@@ -262,11 +264,6 @@ def _fusion(left: OriginSide, right: OriginSide) -> Cause | None:
                 text = f"{len(side.calls)} operations fused on side {name}: computed in {wider} and rounded once"
                 return Cause("fusion", text, side.replays)
     return None
-
-
-def _can_fuse(side: OriginSide) -> bool:
-    """Return whether a side has operations that a compiler fuses: none of them is a product or an attention."""
-    return bool(side.calls) and not any("mm" in x or "attention" in x for x in side.packets)
 
 
 def _wider(calls: tuple[RecordedCall, ...], dtype: Any) -> Any:

@@ -24,8 +24,8 @@ from accprobe.trace.causes import OnOrigin, explain_origins
 from accprobe.trace.compare import Cause, DifferenceOrigin, TraceComparison, compare_traces
 from accprobe.trace.dumps import read_any
 from accprobe.trace.mapping import WHOLE_RUN, Mapped, parse_mapping, part_of
-from accprobe.trace.recorder import Recorder, create_writer
-from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation
+from accprobe.trace.recorder import Recorder, check_torch, torch_versions
+from accprobe.trace.records import OPERAND_FILE, RecordedTrace, TensorValue, TracedOperation, TraceWriter
 from accprobe.trace.replay import Operand, RecordedCall, arguments_of, aten_operation, span_of
 from accprobe.trace.schemas import schema_of
 from accprobe.trace.sides import KeptCalls
@@ -59,7 +59,8 @@ def record(
     limit: after how many operations. kernels: record kernel names, which is slow.
     """
     mapped = part_of(mapping) if mapping else None
-    writer = create_writer(Path(folder), mapped)
+    check_torch()
+    writer = TraceWriter(Path(folder), str(mapped or ""), torch_versions())
 
     def keep(operation: TracedOperation) -> bool:
         return any(matches(each, operation) for each in save)

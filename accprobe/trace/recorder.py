@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from accprobe.callables.options import FLAGS
@@ -320,9 +319,3 @@ def _mode_class() -> Any:
     skip_code(dispatch.__code__)
     RecordingMode.__torch_dispatch__ = dispatch  # as a method of the class, torch would wrap it in slower functions
     return RecordingMode
-
-
-def create_writer(folder: Path, mapped: Mapped | None) -> TraceWriter:
-    """Return a writer of a trace with the versions of this process."""
-    check_torch()
-    return TraceWriter(folder, str(mapped or ""), torch_versions())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +17,12 @@ from accprobe.records.verification import Events
 AT_ONCE = 1 << 10  # Dot products drawn at once; those with a missing event are queried.
 
 
-class EventsOfLayouts(NamedTuple):
-    """names: of the events, [events]. reached: the events of each layout, [LAYOUTS, events]."""
-
-    names: tuple[str, ...]
-    reached: NDArray[np.bool_]
-
-
 @lru_cache(maxsize=32)
-def events_of_layouts(inst: Instruction) -> EventsOfLayouts:
-    """Return the events of each metadata code at each group, then of each class of numbers left out at each k."""
+def events_of_layouts(inst: Instruction) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
+    """Return the events of each metadata code at each group, then of each class of numbers left out at each k.
+
+    Returns their names [events], and the events of each layout [LAYOUTS, events].
+    """
     assert inst.sparsity is not None
     every, codes = layouts(inst), inst.sparsity.codes
     names = [f"metadata 0b{code:04b} at group {group}" for group in range(every.metadata.shape[1]) for code in codes]
@@ -35,7 +30,7 @@ def events_of_layouts(inst: Instruction) -> EventsOfLayouts:
     of_codes = every.metadata[..., None] == np.array(codes)
     of_classes = every.left_out[..., None] == np.arange(len(every.classes))
     reached = np.concatenate([of_codes.reshape(LAYOUTS, -1), of_classes.reshape(LAYOUTS, -1)], axis=1)
-    return EventsOfLayouts(tuple(names), reached)
+    return tuple(names), reached
 
 
 def with_layouts(events: Events, inst: Instruction, used: NDArray[np.bool_]) -> Events:
@@ -48,7 +43,7 @@ def with_layouts(events: Events, inst: Instruction, used: NDArray[np.bool_]) -> 
 
 def layout_operands(inst: Instruction, used: NDArray[np.bool_], seed: int) -> Iterator[Request]:
     """Yield dense requests with layouts that have the events that the used layouts [LAYOUTS] do not have."""
-    reached = events_of_layouts(inst).reached
+    _, reached = events_of_layouts(inst)
     missing = reached.any(axis=0) & ~reached[used].any(axis=0)
     rng = np.random.default_rng([seed, inst.k])
     while missing.any():

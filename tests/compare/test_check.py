@@ -12,7 +12,7 @@ from fakes import SPARSE, fake_report, float_row
 from product_rows import dropped, product_data, product_model, product_report, product_row, step, suggested, two_regions
 
 from accprobe.compare.pairs import COMPARED_FIELDS, Pair, paired
-from accprobe.compare.requirements import check_requirements, parse_requirement
+from accprobe.compare.requirements import check_requirement, parse_requirement
 from accprobe.errors import RequirementError
 from accprobe.model.notation import product_json
 from accprobe.records.functions import FunctionRow
@@ -32,7 +32,7 @@ def report(bits: int = 13, finding: dict[str, Any] | None = None, **changes: Any
 
 def found(what: Report, line: str) -> list[str]:
     """Return the values that fail the line."""
-    (outcome,) = check_requirements(what, [parse_requirement(line)])
+    outcome = check_requirement(what, parse_requirement(line))
     assert outcome.passed == (not outcome.failures and outcome.matched > 0)
     return list(outcome.failures)
 
@@ -76,7 +76,7 @@ def test_unconfirmed_values_fail() -> None:
 
 def test_a_requirement_without_matches_fails() -> None:
     for line in ("tcgen05.*: effective_bits >= 13", "mma.sp.*: effective_bits >= 13"):
-        (outcome,) = check_requirements(report(), [parse_requirement(line)])
+        outcome = check_requirement(report(), parse_requirement(line))
         assert (outcome.matched, outcome.failures, outcome.passed) == (0, {}, False)
 
 
@@ -248,6 +248,6 @@ def test_plan_that_one_side_does_not_know_is_undecided() -> None:
     ],
 )
 def test_requirements_on_products_pass_or_fail(data: Row, line: str, failing: list[str]) -> None:
-    (outcome,) = check_requirements(product_report(data), [parse_requirement(line)])
+    outcome = check_requirement(product_report(data), parse_requirement(line))
     assert list(outcome.failures) == failing
     assert outcome.matched == 1

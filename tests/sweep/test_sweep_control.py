@@ -38,7 +38,7 @@ def planted(partials: list[masks.Totals], bits: int) -> list[masks.Totals]:
 
 
 def bits_of(counts: list[int], control: list[int], elements: int) -> tuple[int, str]:
-    found = masks.effective_bits_of_counts(counts, control, elements)
+    found = masks.effective_bits(masks.Measured(counts, [], np.zeros((1, elements), np.uint32)), control)
     return found.value, found.bound
 
 

@@ -34,11 +34,6 @@ def _pointer(array: Any) -> np.uint64:
     return _NOTHING if array is None else np.uint64(array.data.ptr)
 
 
-def current_target(cupy: Any) -> str:
-    capability = cupy.cuda.Device().compute_capability
-    return architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target
-
-
 def sources(inst: Instruction, model: DotModel) -> list[tuple[str, str]]:
     """Return (source, name) of the kernels by which a model is verified, the slowest to compile first."""
     return [
@@ -61,7 +56,8 @@ class Evaluator:
     def __init__(
         self, cupy: Any, inst: Instruction, model: DotModel, target: str, chained: bool = False, matrix_units: bool = False
     ) -> None:
-        code = source.source(model, inst, chained, matrix_units and source.has_bf16_units(target))
+        has_bf16_units = architectures.get(target).compute_capability >= (8, 0)  # they can find largest exponents
+        code = source.source(model, inst, chained, matrix_units and has_bf16_units)
         cubin = compiler.compile_source(code, target, evaluator_name(inst))
         module = cupy.RawModule(path=str(cubin.path))
         self._cupy, self._function = cupy, module.get_function("evaluate")
@@ -170,7 +166,8 @@ class Hardware:
     def __init__(self, cupy: Any, inst: Instruction, target: str) -> None:
         cubin = compiler.compile_source(probes.source(inst, products=True), target, inst.name)
         self._function = cupy.RawModule(path=str(cubin.path)).get_function("product")
-        self._columns, self._rows = probes.product_block(inst)
+        # One block computes so many columns and rows of D.
+        self._columns, self._rows = inst.n * probes.probe_of(inst).product_tiles, inst.m * probes.BLOCK_THREADS // inst.threads
 
     def product(self, a: Any, b: Any, c: Any, d: Any, metadata: Any = None) -> None:
         """Compute d = a · b + c, each element by one instruction. metadata: of each row of a sparse A."""

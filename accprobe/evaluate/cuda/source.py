@@ -9,7 +9,6 @@ from math import inf
 
 from accprobe.build.probes import device_code
 from accprobe.errors import AccprobeError
-from accprobe.isa import architectures
 from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import fields_of, written_fields
@@ -76,11 +75,6 @@ def _unknown(described: DotModel | Arithmetic) -> str:
         if not field.is_compiled(value := getattr(described, name)):
             return f"{name} {value}"
     return ""
-
-
-def has_bf16_units(target: str) -> bool:
-    """Return whether matrix units of the target can find largest exponents."""
-    return architectures.get(target).compute_capability >= (8, 0)
 
 
 def can_promote(inst: Instruction) -> bool:
@@ -303,6 +297,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         NOT_A_NUMBER=("u64", f"{model.root.arithmetic.nan:#x}ull" if isinstance(model.root.arithmetic, FloatArithmetic) else 0),
     )
     decoding = {name: _constant(name, field, rules.get(name, field.words[0])) for name, field in _decoding_fields().items()}
+    table = f"constexpr u16 table[] = {{{', '.join(map(str, position))}}}; return table[k]"
     lines = [
         f"// {model.order}",
         *(_rules(i, arithmetic).rstrip() for i, arithmetic in enumerate(model.arithmetics)),
@@ -315,7 +310,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
         f"    using Pattern = {'u64' if inst.d.bits == 64 else 'u32'};",
         (constants + _fields(model) + _constants(**decoding)).rstrip(),
         "    static FN const u16* order() { return ORDER; }",
-        f"    static constexpr FN int position(int k) {{ {_position(position, in_order)} }}",
+        f"    static constexpr FN int position(int k) {{ {'return k' if in_order else table}; }}",
         "};",
         f"#define TILED {int(how.tiled)}",
         f"#define CHAINED {int(how.links > 0)}",
@@ -329,9 +324,3 @@ def _blocks_at_once(model: DotModel, how: Plan) -> int:
     if how.links or how.single:
         return 3
     return 2 if how.tiled and len(list(model.root.nodes())) == 1 else 1
-
-
-def _position(position: list[int], in_order: bool) -> str:
-    if in_order:
-        return "return k;"
-    return f"constexpr u16 table[] = {{{', '.join(map(str, position))}}}; return table[k];"

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from accprobe.build import compiler
 from accprobe.build.probes import device_code
 from accprobe.evaluate.additions import addition_list
-from accprobe.evaluate.cuda.launch import Evaluator, current_target
+from accprobe.evaluate.cuda.launch import Evaluator
 from accprobe.evaluate.product import ScaleWords, is_multiply_add, product, rounded_words, scaled_sums
+from accprobe.isa import architectures
 from accprobe.isa.formats import Bits, Format
 from accprobe.model.product import (
     NO_K,
@@ -58,7 +59,8 @@ def on_gpu(device: str) -> WholeOnGpu | None:
 @cache
 def _whole_on_gpu(cupy: Any, device: str) -> WholeOnGpu:
     """Return the evaluator of one GPU. device: its name; each GPU has its own."""
-    return WholeOnGpu(cupy, current_target(cupy))
+    capability = cupy.cuda.Device().compute_capability
+    return WholeOnGpu(cupy, architectures.from_compute_capability(int(capability[:-1]), int(capability[-1])).target)
 
 
 class WholeOnGpu:

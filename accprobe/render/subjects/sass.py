@@ -83,7 +83,10 @@ def _title(kernels: Sequence[Kernel]) -> str:
 def kernels_total(kernels: Sequence[Kernel], reading: Reading) -> Iterator[Element]:
     """Yield the sources of the accumulators, and how much was read."""
     yield from paragraphs(accumulator_sources(kernels), "quiet")
-    yield Paragraph(Phrase(kernels_summary(kernels, reading), "strong"))
+    every = sum(reading.functions.values())
+    by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
+    read = f"{every:,} GPU function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
+    yield Paragraph(Phrase(read, "strong"))
 
 
 def alike_kernels(kernels: Sequence[Kernel], expand: bool) -> list[list[Kernel]]:
@@ -183,12 +186,6 @@ def _interval(chains: Sequence[Chain]) -> str:
         return "no loop"
     products = max(chain.products for chain in chains if chain.verdict == "promoted")
     return f"promotion interval {products}" if products else "promoted"
-
-
-def kernels_summary(kernels: Sequence[Kernel], reading: Reading) -> str:
-    every = sum(reading.functions.values())
-    by_architecture = ", ".join(f"{name} {count:,}" for name, count in reading.functions.items())
-    return f"{every:,} GPU function{'s' * (every != 1)} read ({by_architecture}), {len(kernels):,} with matrix opcodes"
 
 
 @cache

@@ -17,8 +17,6 @@ NOTES = (
     " opcode's published model predicts otherwise."
 )
 
-FP8 = ("e4m3", "e5m2")
-
 SweepLine = tuple[SweepRecord, ...]
 """The records of one configuration, one for each operand set."""
 
@@ -41,11 +39,6 @@ def is_promoted_sum(record: SweepRecord) -> bool:
     return record.promote_every is not None and record.promote_every < record.block_k
 
 
-def is_converted(record: SweepRecord) -> bool:
-    """Return whether fp8 operands were converted for the f16 unit."""
-    return record.dtype in FP8 and any(opcodes.stem(opcode).endswith("HMMA") for opcode in record.opcodes)
-
-
 def _bits(operands: OperandSet) -> Callable[[SweepLine], Phrase]:
     return lambda line: next((bits(each) for each in line if each.operands == operands), Phrase(""))
 
@@ -63,7 +56,8 @@ def _ran_as(line: SweepLine) -> Phrase:
     if not line[0].opcodes:
         return Phrase(f"{counts['FFMA']}×FFMA" if "FFMA" in counts else "")
     text = " + ".join(f"{counts[opcode]}×{opcodes.stem(opcode)}" for opcode in line[0].opcodes)
-    return Phrase(text, "converted" if is_converted(line[0]) else "")
+    converted = line[0].dtype in ("e4m3", "e5m2") and any(opcodes.stem(opcode).endswith("HMMA") for opcode in line[0].opcodes)
+    return Phrase(text, "converted" if converted else "")  # fp8 operands were converted for the f16 unit
 
 
 def _differ(line: SweepLine) -> Phrase:
@@ -112,11 +106,8 @@ def sweep_headline(records: Iterable[SweepRecord]) -> str:
 
 def _kept(records: Iterable[SweepRecord]) -> str:
     """Return "QGMMA 13 (e8m13), HMMA 23 (f32)": the fewest bits that a unit's own sums were seen to have."""
-    units: dict[str, list[Phrase]] = {}
-    for each in records:
-        if not is_promoted_sum(each) and (found := bits(each)).text:
-            name = " + ".join(dict.fromkeys(map(opcodes.stem, each.opcodes))) or "FFMA"
-            units.setdefault(name, []).append(found)
+    own = ((each.opcodes, found) for each in records if not is_promoted_sum(each) and (found := bits(each)).text)
+    units = grouped((" + ".join(dict.fromkeys(map(opcodes.stem, names))) or "FFMA", found) for names, found in own)
     alike: dict[Phrase, list[str]] = {}
     for name, every in units.items():
         exact = [found for found in every if not found.text.startswith("≥")] or every
