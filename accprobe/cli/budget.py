@@ -12,7 +12,6 @@ from accprobe.cli.output import (
     FiniteRange,
     Output,
     count,
-    count_or_none,
     output_options,
     print_message,
     seed_option,
@@ -43,7 +42,7 @@ MOST_OUTPUTS = 1 << 22
 @click.option(
     "--promote-every",
     "intervals",
-    type=several(count_or_none),
+    type=several(lambda word: None if word == "none" else count(word)),
     metavar="N,…",
     help="Promotion interval, or none.  [default: none,128, or from a product]",
 )
@@ -157,7 +156,7 @@ def _computed(report: ErrorReport, show: Show) -> ErrorReport:
 
 def _interval(word: str) -> int:
     """Return the products of a promotion interval, 0 for none."""
-    return count_or_none(word) or 0
+    return 0 if word == "none" else count(word)
 
 
 @click.command("tolerance")

@@ -83,10 +83,6 @@ def count(word: str | int) -> int:
     return int(number)
 
 
-def count_or_none(word: str) -> int | None:
-    return None if word == "none" else count(word)
-
-
 def several(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """Return a reader of values separated by commas, each once."""
 

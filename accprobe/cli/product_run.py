@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from accprobe.cli.output import print_message
@@ -279,31 +280,17 @@ class ProductRun:
             yield row.model_copy(update={"remarks": (*row.remarks, *apart)})
 
 
-class _ActivationSubject:
-    """The activation of an epilogue as a function of words of D."""
-
-    on_device = False
-
-    def __init__(self, epilogue: Epilogue) -> None:
-        self.epilogue, self.operand, self.result = epilogue, epilogue.spec.out, epilogue.spec.out
-        assert epilogue.activation is not None
-        self.name, self.device = epilogue.activation.name, epilogue.library.device
-
-    def words(self, words: Any) -> Any:
-        from accprobe.gemm.epilogue import activation_words
-
-        return activation_words(self.epilogue, words[None])[0]
-
-
 def _explain_activation(epilogue: Epilogue | None, outcome: ProductOutcome) -> None:
     """Add to the finding `epilogue` how the activation is computed, on all words of 16 bits or a sample of words of 32 bits."""
     if epilogue is None or epilogue.activation is None or outcome.epilogue is None:
         return
     from accprobe.function.candidates import sample_words
     from accprobe.function.measure import FunctionRequest, measure
+    from accprobe.gemm.epilogue import activation_words
 
     fmt = outcome.spec.out
-    subject = _ActivationSubject(epilogue)
+    subject: Any = SimpleNamespace(operand=fmt, result=fmt, on_device=False, device=epilogue.library.device)
+    subject.name, subject.words = epilogue.activation.name, lambda words: activation_words(epilogue, words[None])[0]
     row = measure(subject, FunctionRequest(sampled=True))
     compared, wrong = f"{len(sample_words(fmt)):,} {fmt} words", row.verification.mismatches if row.verification else 0
     how = f"{subject.name} is {row.computes}: {compared}, 0 differ"

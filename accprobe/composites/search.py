@@ -109,17 +109,14 @@ class _Search:
             return words, None
         return words, rng.integers(0, spec.k, spec.n) if change is None else x.argmax(axis=1)
 
-    def _called(self, words: Bits, targets: Any, eps: float | None = None) -> Bits:
-        return self.adapter.results(words, Arguments(self.adapter.given.eps if eps is None else eps, targets))
-
     def _sample(self, rows: int, change: RowChange | None = None, eps: float | None = None) -> ProbedRows:
         """Probe at least so many random rows, with the callable's own eps unless one is given."""
         spec = self.adapter.spec
         drawn = [self._drawn(change) for _ in range(max(2, -(-rows // spec.n)))]
         words, targets = zip(*drawn, strict=True)
-        got = np.concatenate([self._called(*each, eps) for each in drawn])
-        x = spec.b.values(np.concatenate(words)).astype(np.float32)
         eps = self.adapter.given.eps if eps is None else eps
+        got = np.concatenate([self.adapter.results(each, Arguments(eps, given)) for each, given in drawn])
+        x = spec.b.values(np.concatenate(words)).astype(np.float32)
         return ProbedRows(x, None if targets[0] is None else np.concatenate(targets), got, eps)
 
     def _results(self, steps: Steps, parts: Arrays, given: RowValues, sample: ProbedRows) -> Bits:

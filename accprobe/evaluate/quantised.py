@@ -89,7 +89,8 @@ class Quantised(NamedTuple):
         kept, exact = self.values(), values.astype(np.float64)
         lost, there = kept - exact, exact != 0
         noise, signal = float(np.square(lost).sum()), float(np.square(exact).sum())
-        most = _rounds_to_largest(self.element) * _spread(self.scales, self.ks, values.shape).astype(np.float64)
+        rounds_to_largest = self.element.largest_value + 2.0 ** (self.element.max_exponent - self.element.mantissa_bits - 1)
+        most = rounds_to_largest * _spread(self.scales, self.ks, values.shape).astype(np.float64)
         return Fidelity(
             snr=float(10 * np.log10(signal / noise)) if noise and signal else None,
             saturated=float((np.abs(values) > most).mean()),
@@ -149,8 +150,3 @@ def _spread(scales: Singles, ks: int, shape: tuple[int, ...]) -> Singles:
     """Expand the scales to one for each number."""
     wide = scales if scales.shape[1] == 1 else np.repeat(scales, ks, axis=1)[:, : shape[1]]
     return np.broadcast_to(wide, shape)
-
-
-def _rounds_to_largest(fmt: Format) -> float:
-    """Return the largest number that rounds to the largest code."""
-    return fmt.largest_value + 2.0 ** (fmt.max_exponent - fmt.mantissa_bits - 1)

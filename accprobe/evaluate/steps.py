@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accprobe.evaluate.decoding import NOTHING
-from accprobe.isa.formats import Format
 from accprobe.isa.instructions import Instruction
 from accprobe.model.fields import with_values
 from accprobe.model.product import addition, multiply_add
@@ -133,14 +132,11 @@ def _fused(model: DotModel, inst: Instruction) -> bool | None:
 
 def _is_known(node: FusedSum, inst: Instruction) -> bool:
     arithmetic = node.arithmetic
-    if not isinstance(arithmetic, FloatArithmetic) or not all(map(_fits, (inst.a, inst.b, arithmetic.result))):
+    if not isinstance(arithmetic, FloatArithmetic):
+        return False
+    if not all(fmt.is_float and fmt.bits <= 32 for fmt in (inst.a, inst.b, arithmetic.result)):  # float64 holds their products
         return False
     return arithmetic.scaled_products is None and (arithmetic.alignment_bits is not None or len(node.terms) <= 2)
-
-
-def _fits(fmt: Format) -> bool:
-    """Return whether float64 holds the numbers of the format, and products of two."""
-    return fmt.is_float and fmt.bits <= 32
 
 
 def _record(node: FusedSum, products: int, others: int) -> tuple[float, ...]:

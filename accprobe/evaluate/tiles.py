@@ -40,7 +40,7 @@ Floats = NDArray[np.floating[Any]]
 _Exponents = NDArray[np.int16]
 
 
-_processes = 1
+_processes, _in_numpy = 1, 0.0
 
 
 def share_cores(processes: int) -> None:
@@ -54,19 +54,11 @@ def cores() -> int:
     return max(1, len(os.sched_getaffinity(0)) // _processes)
 
 
-class _LoadThreshold:
-    """Use numpy until its total time equals the time to load compiled code."""
-
-    def __init__(self) -> None:
-        self._done = 0.0
-
-    def pays(self, seconds: float) -> bool:
-        self._done += seconds
-        return self._done >= WORTH and is_there()
-
-
-# Return whether to use compiled code for work that takes numpy this many seconds.
-pays = _LoadThreshold().pays
+def pays(seconds: float) -> bool:
+    """Return whether to use compiled code for work that takes numpy this long: once its total is the time to load the code."""
+    global _in_numpy
+    _in_numpy += seconds
+    return _in_numpy >= WORTH and is_there()
 
 
 @cache

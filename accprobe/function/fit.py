@@ -7,7 +7,6 @@ coefficients that explain all its results. Each smaller number of segments is co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,20 +39,12 @@ MOST_EXACT = 16
 NO_BOUND = -(1 << 62)  # Bound of the value of an argument that no query has.
 
 
-@dataclass
-class Inference:
-    """The model, None if no hypothesis explains the results; contradicted: the hypotheses that results exclude."""
-
-    model: FunctionModel | None = None
-    contradicted: list[str] = field(default_factory=list)
-
-
-def infer_table_model(function: WordFunction) -> Inference:
-    """Infer the model of a function of f32 words."""
-    found = Inference()
+def infer_table_model(function: WordFunction) -> tuple[FunctionModel | None, list[str]]:
+    """Return the model of a function of f32 words, None if no hypothesis explains it, and hypotheses that results exclude."""
+    contradicted: list[str] = []
     specials = infer_specials(function)
     for reduction in hypotheses(function):
-        tables = [_fit_table(function, reduction, number, found.contradicted) for number in range(reduction.tables)]
+        tables = [_fit_table(function, reduction, number, contradicted) for number in range(reduction.tables)]
         if all(tables):
             fitted = [each for each in tables if each is not None]
             record = TableModelRecord(
@@ -63,9 +54,8 @@ def infer_table_model(function: WordFunction) -> Inference:
                 specials=specials,
                 first={str(i): first for i, (_, first) in enumerate(fitted) if first is not None},
             )
-            found.model = _completed(function, record)
-            return found
-    return found
+            return _completed(function, record), contradicted
+    return None, contradicted
 
 
 def infer_specials(function: WordFunction) -> dict[str, str]:

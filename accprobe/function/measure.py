@@ -122,10 +122,9 @@ def _explain(
         if wrong < fewest:
             best, fewest = candidate, wrong
     if request.tables and subject.operand.name == subject.result.name == "f32":
-        inference = infer_table_model(lambda words: np.asarray(_of_numpy(subject, words)))
-        contradicted += inference.contradicted
-        if inference.model is not None:
-            model = inference.model
+        model, excluded = infer_table_model(lambda words: np.asarray(_of_numpy(subject, words)))
+        contradicted += excluded
+        if model is not None:
             return Hypothesis(table_in_words(model.record), model.words, record=model.record), contradicted
     return best, [each for each in contradicted if best is None or each != best.in_words]
 

@@ -50,14 +50,9 @@ def status_counts(claims: Iterable[Claim], not_measured: int = 0) -> str:
 
 
 def ran_as(row: Row) -> str:
-    """Return the lowering without modifiers: "F2FP + 2×HMMA + FADD"."""
-    return lowered(row.lowering)
-
-
-def lowered(sequence: Iterable[tuple[str, int]]) -> str:
-    """Return (opcode, count) pairs without modifiers; only matrix opcodes keep their counts."""
+    """Return the lowering without modifiers, "F2FP + 2×HMMA + FADD"; only matrix opcodes keep their counts."""
     counts: dict[str, int] = {}
-    for opcode, count in sequence:
+    for opcode, count in row.lowering:
         counts[opcodes.stem(opcode)] = counts.get(opcodes.stem(opcode), 0) + count
     return " + ".join(f"{count}×{stem}" if opcodes.is_matrix(stem) and count > 1 else stem for stem, count in counts.items())
 

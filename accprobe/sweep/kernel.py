@@ -53,11 +53,6 @@ class Compiled:
     lowering: Lowering | None = None
     seconds: float = 0.0
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """Return the kernel's constants, in order, as a launch takes them."""
-        return tuple(_constants(self.configuration).values())
-
 
 def triton_version() -> str:
     """Return Triton's version. Raises ToolMissing without Triton."""
@@ -219,7 +214,7 @@ class GpuBench:
 
     def _launch(self, compiled: Compiled, a: Any, b: Any, c: Any, mask: int) -> None:
         grid = (len(a) // SIDE, len(b) // SIDE, 1)
-        compiled.kernel[grid](a, b, c, len(b), a.shape[1], mask, *compiled.arguments)
+        compiled.kernel[grid](a, b, c, len(b), a.shape[1], mask, *_constants(compiled.configuration).values())
 
     def _tflops(self, compiled: Compiled, a: Any, b: Any) -> float:
         torch = self._torch

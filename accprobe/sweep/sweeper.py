@@ -16,9 +16,9 @@ from accprobe.errors import DeviceError
 from accprobe.records.sweeps import OperandSet, Prediction, SweepRecord
 from accprobe.report.report import Report
 from accprobe.sweep import masks, prediction
-from accprobe.sweep.configurations import SIDE, Configuration, Dtype, check_k
+from accprobe.sweep.configurations import SIDE, Configuration, check_k
 from accprobe.sweep.kernel import Compiled, GpuBench, compile_configurations, triton_version
-from accprobe.sweep.masks import SETS, Measured, Operands, Sample, draw_matrices
+from accprobe.sweep.masks import SETS, Operands, Sample, draw_matrices
 
 GPU_SIZE, SIMULATED_SIZE = 2048, 64
 """M and N: large enough to keep a GPU busy, and small enough for a CPU to evaluate."""
@@ -60,14 +60,14 @@ class Sweeper:
     """Runs configurations for a compile target on a bench, or without one on the published models of that target."""
 
     def __init__(self, target: str, bench: GpuBench | None, k: int, seed: int) -> None:
-        self._target, self._bench, self._seed = target, bench, seed
+        self._target, self._bench = target, bench
         size = GPU_SIZE if bench else SIMULATED_SIZE
         self.shape = (size, size, k)
         most = SAMPLED if bench else max(self.shape)
         self._sample: Sample = (_spread(self.shape[0], most), _spread(self.shape[1], most))
-        self._operands = lru_cache(8)(self._draw)
+        self._operands = lru_cache(8)(lambda kind, dtype, size: draw_matrices(kind, dtype, *self.shape, size or 0, seed))
         self._controls = lru_cache(8)(self._control)
-        self._predictions = lru_cache(64)(self._predicted)
+        self._predictions = lru_cache(64)(lambda x, chain, kind: prediction.predict_masks(x, chain, self._sampled(x, kind)))
 
     def records(self, configurations: Sequence[Configuration]) -> Iterator[SweepRecord]:
         """Yield one record per configuration and operand set, in order."""
@@ -100,14 +100,15 @@ class Sweeper:
         )
 
     def _found(self, compiled: Compiled, kind: OperandSet) -> dict[str, Any]:
-        config, chain = compiled.configuration, self._chain(compiled)
+        config, lowering = compiled.configuration, compiled.lowering
+        chain = prediction.published_chain(self._target, config.dtype, lowering) if lowering else None
         # Warps do not change the predicted results, and promotion does not change the control: configurations share them.
         seen = expected = self._predictions(replace(config, num_warps=1), chain, kind) if chain else None
         if self._bench:
             operands = self._operands(kind, config.dtype, config.block_k if kind == "full-width" else None)
             seen = self._bench.measure(compiled, operands, self._sample)
         if seen is None:
-            opcodes = None if compiled.lowering is None else ", ".join(compiled.lowering.matrix) or "FFMA"
+            opcodes = None if lowering is None else ", ".join(lowering.matrix) or "FFMA"
             no_model = f"no model of {opcodes} is published for {self._target}"
             return {"reason": no_model if opcodes else "which opcode it becomes is not known: see `accprobe doctor`"}
         control = self._controls(replace(config, num_warps=1, promote_every=None), kind)
@@ -132,13 +133,6 @@ class Sweeper:
             )
         return found
 
-    def _chain(self, compiled: Compiled) -> prediction.PublishedChain | None:
-        lowering = compiled.lowering
-        return prediction.published_chain(self._target, compiled.configuration.dtype, lowering) if lowering else None
-
-    def _draw(self, kind: OperandSet, dtype: Dtype, block_k: int | None) -> Operands:
-        return draw_matrices(kind, dtype, *self.shape, block_k or 0, self._seed)
-
     def _sampled(self, config: Configuration, kind: OperandSet) -> Operands:
         whole = self._operands(kind, config.dtype, config.block_k if kind == "full-width" else None)
         rows, columns = self._sample
@@ -148,9 +142,6 @@ class Sweeper:
         """Count what each mask changes in the exact sums of the sampled elements."""
         partials = prediction.exact_partials(config, self._sampled(config, kind))
         return masks.changed(masks.totals(partials))
-
-    def _predicted(self, config: Configuration, chain: prediction.PublishedChain, kind: OperandSet) -> Measured:
-        return prediction.predict_masks(config, chain, self._sampled(config, kind))
 
 
 def _spread(size: int, most: int) -> NDArray[np.int64]:

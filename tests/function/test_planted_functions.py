@@ -181,22 +181,22 @@ SEGMENTS = {"two tables": [64, 64], "128 segments": [128], "an exact square": [1
 def test_a_planted_table_predicts_every_word(name: str) -> None:
     """F32Words of every size and sign, and of two octaves, by the model and by its record."""
     device = PLANTS[name]
-    inference = infer_table_model(device)
-    assert inference.model is not None, inference.contradicted
+    model, contradicted = infer_table_model(device)
+    assert model is not None, contradicted
     rng = np.random.default_rng(0)
     octaves = np.arange(127 << 23, 129 << 23, 401, dtype=np.uint32)
     words = np.concatenate([rng.integers(0, 1 << 32, 1 << 16, np.uint32), octaves])
-    assert np.array_equal(inference.model.words(words), device(words))
-    kept = TableModelRecord.model_validate_json(inference.model.record.model_dump_json())
+    assert np.array_equal(model.words(words), device(words))
+    kept = TableModelRecord.model_validate_json(model.record.model_dump_json())
     assert np.array_equal(FunctionModel(kept).words(words[::64]), device(words[::64]))
-    segments = [len(table.coefficients) for table in inference.model.tables]
+    segments = [len(table.coefficients) for table in model.tables]
     assert segments == SEGMENTS.get(name, [64])
 
 
 def test_another_squarer_is_refused() -> None:
-    inference = infer_table_model(reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="half")))
-    assert inference.model is None
-    assert "power, table 0: 128 segments, truncated square" in inference.contradicted
+    model, contradicted = infer_table_model(reciprocal(PlantedTable(*RECIPROCAL, segments=128, square="half")))
+    assert model is None
+    assert "power, table 0: 128 segments, truncated square" in contradicted
 
 
 def test_one_wrong_word_is_found_with_its_place() -> None:

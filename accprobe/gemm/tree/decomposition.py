@@ -76,22 +76,18 @@ def levels(order: Nested, parts: int) -> tuple[GroupLevel, ...]:
         starts = range(0, parts, size) if distance == 1 else range(distance)
         groups = [[marks[start + distance * i] for i in range(size)] for start in starts]
         found = _contracted(order, marks, groups)
-        if found is not None and (name := _level_name(found.inside, size)) and (later := levels(found.order, len(groups))):
+        if found and (name := _level_name(found[0], size)) and (later := levels(found[1], len(groups))):
             return (GroupLevel(size, distance, name), *later)
     return ()
 
 
-class _Contracted(NamedTuple):
-    """inside: the order in each group, by position. order: the order of the groups, by number."""
-
-    inside: Nested
-    order: Nested
-
-
 def _contracted(
     order: Nested, marks: Sequence[tuple[int, int]], groups: Sequence[Sequence[tuple[int, int]]]
-) -> _Contracted | None:
-    """Return an order of groups, None if a group is not a subtree or two are added in different orders."""
+) -> tuple[Nested, Nested] | None:
+    """Return the order in each group, by position, and the order of the groups, by number.
+
+    None if a group is not a subtree or two are added in different orders.
+    """
     numbers = {sum(mark for mark, _ in group): number for number, group in enumerate(groups)}
     position = {part: i for group in groups for i, (_, part) in enumerate(group)}
     inside: dict[int, Nested] = {}
@@ -108,7 +104,7 @@ def _contracted(
     if len(inside) < len(groups):
         return None
     first, *others = inside.values()
-    return _Contracted(first, found) if all(same_order(first, other) for other in others) else None
+    return (first, found) if all(same_order(first, other) for other in others) else None
 
 
 def _level_name(order: Nested, parts: int) -> str:
