@@ -65,7 +65,7 @@ def changed(of_cuts: Sequence[Totals]) -> list[int]:
     return [int((each.view(np.uint32) != whole).sum()) for each in of_cuts]
 
 
-def effective_bits(run: Measured, control: Sequence[int]) -> EffectiveBits:
+def fraction_bits(run: Measured, control: Sequence[int]) -> EffectiveBits:
     """Return the fraction bits of the partial sums; a lower bound if the operands cannot show more.
 
     control: by mask, the changed elements of the exact sums of the operands, of those that the run samples. The value is

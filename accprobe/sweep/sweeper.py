@@ -117,7 +117,7 @@ class Sweeper:
             "tflops": seen.tflops and round(seen.tflops, 2),
             "registers": seen.registers,
             "spills": seen.spills,
-            "effective_bits": masks.effective_bits(seen, control),
+            "effective_bits": masks.fraction_bits(seen, control),
             "masks": tuple(enumerate(seen.changed)),
             "errors": tuple(seen.errors),
             "control": tuple(enumerate(control)),
@@ -129,7 +129,7 @@ class Sweeper:
                 elements=expected.sampled[0].size,
                 differ=int((expected.sampled != seen.sampled).sum()),
                 relative_error=expected.errors[0],
-                effective_bits=masks.effective_bits(expected, control),
+                effective_bits=masks.fraction_bits(expected, control),
             )
         return found
 

@@ -56,8 +56,9 @@ class Evaluator:
     def __init__(
         self, cupy: Any, inst: Instruction, model: DotModel, target: str, chained: bool = False, matrix_units: bool = False
     ) -> None:
-        has_bf16_units = architectures.get(target).compute_capability >= (8, 0)  # they can find largest exponents
-        code = source.source(model, inst, chained, matrix_units and has_bf16_units)
+        # Units of bf16 can find largest exponents.
+        matrix_units = matrix_units and architectures.get(target).compute_capability >= (8, 0)
+        code = source.source(model, inst, chained, matrix_units)
         cubin = compiler.compile_source(code, target, evaluator_name(inst))
         module = cupy.RawModule(path=str(cubin.path))
         self._cupy, self._function = cupy, module.get_function("evaluate")
