@@ -6,8 +6,8 @@ Let d be an output, x the exact sum of its products, S the sum of |a·b|.
 - bias: the mean of d - x relative to the mean of |x|, with its sign.
 - bound over sum: a bound of |d - x| / S for all operands (`accprobe.budget.worst_error`).
 
-Exact sums are float64 sums of exact products; `exact_product` compensates those of f64. The error of others is at most (K + 4)
-· 2^-52 · S, far below the rounding error of float32 outputs for any K that fits in memory.
+Exact sums are sums in float64; `exact_product` compensates those of f64 operands. The error of others is at most (K + 4) ·
+2^-52 · S, far below the rounding error of float32 outputs for any K that fits in memory.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ class Exact(NamedTuple):
 
 
 def exact_product(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | None = None) -> Exact:
-    """Return the exact sums of a [M, K] and b [N, K], bit patterns, times both scales.
+    """Return the exact sums of a [M, K] and b [N, K], bit patterns, times both scales (see above).
 
-    Products of all formats but f64 are exact in float64. Products of f64 are added together with the error of each sum and
-    product.
+    Products of f64 are added together with the error of each sum and product.
     """
     x, y = (
         values_of(rounded_words(fmt, words, model.operand_rounding), fmt, "kept") for fmt, words in ((model.a, a), (model.b, b))

@@ -22,7 +22,7 @@ from accprobe.operands.exchange import Exchange
 from accprobe.operands.request import Request
 
 EVIDENCE = 4  # Exchanges that are kept as the evidence of a finding, at most.
-LARGEST_FACTOR = 1 << 10  # A product is made of two factors; the significand of one of them is at most this.
+LARGEST_FACTOR = 1 << 10  # Maximum odd significand of the factor of A in a product.
 
 
 class Dyadic(NamedTuple):
@@ -131,9 +131,9 @@ class Workbench:
         return range(self.inst.d.min_exponent if smallest is None else smallest, self.inst.d.max_exponent + 1)
 
     def widest_result(self, alignment_bits: int) -> int:
-        """Return the most fraction bits that a result can have.
+        """Return the number of bits between the smallest normal and the smallest result, if it exceeds the alignment bits.
 
-        Subnormal results end that many bits below the smallest normal number, unless the alignment has truncated them already.
+        Otherwise return the fraction bits of D.
         """
         below = self.inst.d.min_exponent - self.result_exponents()[0]
         return below if below > alignment_bits else self.inst.d.mantissa_bits
@@ -155,9 +155,9 @@ def pattern_of(fmt: Format, value: Dyadic) -> int | None:
 
 @cache
 def _factors(a: Format, b: Format, subnormals: bool, value: Dyadic) -> Factors:
-    """Return numbers of A and B with a value as product, their exponents as equal as possible; None if there are none.
+    """Return numbers of A and B with a value as product, their exponents as equal as possible.
 
-    subnormals: whether factors may be subnormal.
+    None if no number of A with a significand of at most LARGEST_FACTOR is a factor. subnormals: whether factors may be subnormal.
     """
     if value.significand == 0:
         return 0, 0

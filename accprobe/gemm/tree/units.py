@@ -34,8 +34,8 @@ class Units:
     def modulus(self) -> int:
         """Return the modulus of unit counts, larger than any count.
 
-        Truncating sums move one step toward zero if a unit is added to a large negative number. A step is a multiple of the
-        modulus.
+        Truncating sums move one step toward zero if a unit is added to a large negative number. If the sum has at most _KEPT
+        bits, as all except f64 do, a step is a multiple of the modulus.
         """
         return 1 << max(1, sum(self.large) - sum(self.unit) - _KEPT + 1)
 
@@ -76,9 +76,9 @@ def units_in(d: Bits, spec: Spec, each: Units) -> NDArray[np.float64]:
         return np.asarray(spec.out.values(d) * 2.0 ** -sum(each.unit) % each.modulus)
 
 
-# Random windows of units over all of K that check the count. From each run of units, a random number of them, below OMIT_BELOW,
+# Random sets of units from all of K that check the count. From each run of units, a random number of them, below OMIT_BELOW,
 # is left out: odd counts reveal formats with one bit less.
-RANDOM_WINDOWS, OMIT_BELOW = 32, 64
+RANDOM_SETS, OMIT_BELOW = 32, 64
 
 
 def measured_units(subject: RecordedCallable, rows: Ints, columns: Ints, leaves: Ints) -> Units:
@@ -114,7 +114,7 @@ def _with_batch_size(subject: RecordedCallable, rows: Ints, columns: Ints, leave
     rng = np.random.default_rng(len(leaves))
     for most in batch_sizes(each.most):
         runs = [leaves[start : start + most] for start in range(0, len(leaves), most)]
-        runs += [rng.permutation(leaves)[:most] for _ in range(RANDOM_WINDOWS)]
+        runs += [rng.permutation(leaves)[:most] for _ in range(RANDOM_SETS)]
         runs = [run[rng.permutation(len(run)) >= rng.integers(0, OMIT_BELOW)] for run in runs]
         if all(_counts(subject, rows, columns, runs[top : top + len(rows)], each) for top in range(0, len(runs), len(rows))):
             break
