@@ -145,7 +145,8 @@ def _explanation(found: Explanation, out: Format) -> dict[str, Any]:
 
     words: number of elements of the result; compared: of these; wrong: of the compared ones. more: number of plans beside
     `plans` that give the same bits in a sample. others_tried: whether every known arithmetic was tried; false if the search
-    ended at the first that explains the result. unknown: facts about a result that no plan explains, else null.
+    ended at the first that explains all or nearly all of the result. unknown: facts about a result that no plan explains, else
+    null.
     """
     from accprobe.gemm.verification import EXPECTED_NAN, is_nan_pattern
 

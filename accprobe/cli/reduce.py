@@ -14,7 +14,7 @@ from accprobe.cli.reports import report_options
 from accprobe.errors import AccprobeError
 
 _SHAPE_HELP = "Rows, and elements per row. Repeatable.  [default: 64x1024; with --ranks: 1024]"
-_DIM_HELP = "Reduced dimension: last (x is [ROWS, K]), first (x is [K, ROWS]) or all (x is [K]; ROWS is 1).  [default: last]"
+_DIM_HELP = "Reduced dimension: last (x is [ROWS, K]), first ([K, ROWS]) or all ([K]; give --shape 1xK).  [default: last]"
 _SHAPE = re.compile(r"(\d{1,30})(?:[x×](\d{1,30}))?")
 
 

@@ -32,9 +32,9 @@ def trace_command() -> None:
     Use `trace run` to compare two functions, or one function with two batch sizes, types, flags or compilers. To compare
     scripts, machines or versions, record each run with `trace record`, then use `trace compare`.
 
-    Each torch operation is compared by 128-bit hashes of its inputs and outputs. An origin is an operation with equal inputs
-    and different outputs. Its cause can be another argument, a cast, dropout, or split-K. Operations that other Python threads
-    call are not recorded.
+    Each torch operation is compared by 128-bit hashes of its inputs and outputs. An origin is an operation with equal
+    inputs and different outputs, or an input that differs. Its cause can be another argument, a cast, dropout, or split-K.
+    Operations that other Python threads call are not recorded.
 
     Needs: torch 2.10 or later; `compare` needs nothing, and torch for saved operands.
 

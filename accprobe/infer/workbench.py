@@ -157,7 +157,7 @@ def pattern_of(fmt: Format, value: Dyadic) -> int | None:
 def _factors(a: Format, b: Format, subnormals: bool, value: Dyadic) -> Factors:
     """Return numbers of A and B with a value as product, their exponents as equal as possible.
 
-    None if no number of A with a significand of at most LARGEST_FACTOR is a factor. subnormals: whether factors may be subnormal.
+    None if no number of A with a significand of at most LARGEST_FACTOR is a factor. subnormals: factors may be subnormal.
     """
     if value.significand == 0:
         return 0, 0

@@ -135,12 +135,19 @@ def _randomness(left: OriginSide, right: OriginSide) -> Cause | None:
         return None
     first, letter = (random[0] or random[1])[0], "A" if random[0] else "B"
     if all(random):
-        text = f"{first.packet} draws random numbers on both sides, from different states of the generator"
+        text = f"{first.packet} draws random numbers on both sides, {_how_draws_differ(first, random[1][0])}"
     elif any(word in first.name for word in ("dropout", "bernoulli", "attention")):
         text = f"dropout is on in side {letter}{_chance(first)}"
     else:
         text = f"{first.packet} draws random numbers on side {letter} only"
     return Cause("dropout", text, left.replays and right.replays)
+
+
+def _how_draws_differ(x: TracedOperation, y: TracedOperation) -> str:
+    if x.packet != y.packet:
+        return f"{y.packet} on side B"
+    other_arguments = named_arguments(x) != named_arguments(y)
+    return f"with {differing_arguments(x, y)}" if other_arguments else "from different states of the generator"
 
 
 def _chance(operation: TracedOperation) -> str:

@@ -104,6 +104,12 @@ MIDDLES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str, str]] 
     "polynomial": (torch.nn.functional.silu, polynomial, "function", "aten.silu against aten.div"),
     "approximate": (torch.nn.functional.gelu, tanh_gelu, "argument", "approximate 'none' against 'tanh'"),
     "dropout": (same, lambda x: torch.nn.functional.dropout(x * 1.5, 0.1), "dropout", "dropout is on in side B (p 0.1)"),
+    "chance": (
+        lambda x: torch.nn.functional.dropout(x, 0.5),
+        lambda x: torch.nn.functional.dropout(x, 0.25),
+        "dropout",
+        "aten.bernoulli_ draws random numbers on both sides, with p 0.5 against 0.75",
+    ),
     "fused": (lambda x: x * 1.5 + x, lambda x: torch.addcmul(x, x, torch.tensor(1.5)), "fusion", "operations"),
     "bias": (
         lambda x: torch.addmm(NARROW_BIAS, x.bfloat16(), NARROW_SQUARE).float(),
