@@ -172,7 +172,6 @@ def test_fidelity_equals_a_count_of_each_number() -> None:
         ("mx32", 32, 1, True),
         ("nv16", 32, 1, False),
         ("row", None, 1, True),
-        ("tensor", 128, 3, True),
     ],
 )
 def test_scales_are_applied_where_a_kernel_of_that_plan_can(

@@ -255,4 +255,3 @@ def test_a_planted_error_is_found_in_every_unit(name: str, made: bool, monkeypat
         a, b = (x.reshape(shape.steps, -1, x.shape[1]) for x in (bench._sets[0].a, bench._sets[0].b))
         hit = (a[:, row, k] & 1).sum() * (b[:, column, k // 2 * 4 if inst.sparse else k] & 1).sum()
         assert (turn.wrong_by_sm, bool(hit)) == ({} if healthy else {"1": hit}, not healthy)
-        assert {seen.place.lane for seen in turn.seen} == (set() if healthy else {planted.thread})

@@ -149,16 +149,19 @@ def test_tininess_before_rounding() -> None:
     assert findings["tininess_detected"].value == "before rounding"
 
 
-def test_f64_products_that_are_rounded_before_they_are_added() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_f64_products_that_are_rounded_before_they_are_added_or_not(fused: bool) -> None:
     f64 = FORMATS["f64"]
     sums = FloatArithmetic(f64, 52, "RNE", None, zero_sign="ieee", nan=0xFFF8 << 48)
     root: Addend | FusedSum = Addend()
     for k in range(4):
-        root = FusedSum((root, FusedSum((Product(k),), sums)), sums)
+        root = FusedSum((root, Product(k) if fused else FusedSum((Product(k),), sums)), sums)
     device = Plant(instruction(4, "f64", "f64", "f64", "f64"), DotModel(root))
     findings = outcome(device)
     assert_true(findings, device)
-    assert findings["result_rounding"].value == findings["add_result_rounding"].value == "RNE"
+    roundings = {name: finding.value for name, finding in findings.items() if name.endswith("result_rounding")}
+    assert roundings == dict.fromkeys(("result_rounding", "add_result_rounding")[: 2 - fused], "RNE")
+    assert findings["order"].value == device.model.order
 
 
 def test_chains_that_round_their_first_products_alone() -> None:

@@ -17,7 +17,7 @@ from accprobe.evaluate.evaluator import evaluate
 from accprobe.infer.alternative import Alternative
 from accprobe.infer.characterise import Characterisation
 from accprobe.infer.distinguishing import Search
-from accprobe.infer.falsification import Falsification, falsify, resolve_findings
+from accprobe.infer.falsification import MANY, Falsification, falsify, resolve_findings
 from accprobe.infer.neighbours import alternatives
 from accprobe.infer.query_log import LogEntry, QueryLog
 from accprobe.isa.formats import FORMATS
@@ -212,6 +212,8 @@ def test_a_model_that_is_wrong_where_an_alternative_is_right_is_no_confirmed_one
         answers = [evaluate(model, E5M2, request)[0] for model in (right, wrong)]
         assert answers == [one.exchange.result(E5M2)[0], int(one.expected, 16)]
         assert answers[0] != answers[1]
+    for seed in range(5):
+        assert separating(Search(E5M2, right, seed), wrong, ["product_exponent"], MANY)
 
 
 FIELDS = [
