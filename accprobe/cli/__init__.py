@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from accprobe.cli.reduce import reduce_command
 from accprobe.cli.run import run_command
 from accprobe.cli.sass import sass_command
 from accprobe.cli.show import check_command, diff_command, show_command
-from accprobe.cli.streams import OutputLost, end_with_sigpipe
+from accprobe.cli.streams import OutputLost
 from accprobe.cli.sweep import sweep_command
 from accprobe.cli.trace import trace_command
 from accprobe.cli.verify import verify_command
@@ -49,7 +50,8 @@ class _Main(Commands):
             _fail("interrupted", INTERRUPTED)
         except OutputLost as e:
             if e.reader_left:
-                end_with_sigpipe()
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a shell sees the status of other programs in a pipe
+                signal.raise_signal(signal.SIGPIPE)
             _fail(str(e), COULD_NOT)
         except AccprobeError as e:
             _fail(str(e), COULD_NOT)

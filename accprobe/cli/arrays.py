@@ -74,7 +74,9 @@ def own_data(word: str) -> OwnData:
 
     Raises AccprobeError.
     """
-    path, name = _named(word)
+    path, name = Path(word), None
+    if ":" in word and not path.exists():
+        path, name = Path(word.partition(":")[0]), word.partition(":")[2]
     tensors = _read(path)
     if name is not None and name not in tensors:
         raise UnknownName(f"{path} has no tensor '{name}'; {nearest(name, tensors)}")
@@ -84,14 +86,6 @@ def own_data(word: str) -> OwnData:
     if name is None and len(tensors) != 1:
         raise AccprobeError(f"{path} has {len(tensors)} tensors, not only a and b; give {path}:NAME of one of them")
     return OwnData(word, None, _values(word, tensors[name or next(iter(tensors))]()))
-
-
-def _named(word: str) -> tuple[Path, str | None]:
-    """Split FILE:TENSOR."""
-    if Path(word).exists() or ":" not in word:
-        return Path(word), None
-    path, _, name = word.partition(":")
-    return Path(path), name
 
 
 def _values(name: str, array: NDArray[Any]) -> Singles:

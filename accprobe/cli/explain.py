@@ -86,8 +86,11 @@ def explain_command(
     with progress_bar("plans") as show:
         found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(PERCENT * part), PERCENT, name))
     names = [str(path) for path in (got, other) if path is not None]
-    differs = bool(differing_plans(found)) or any(each.mismatches or each.adds_wrong_products or each.regions for each in found)
-    text = json.dumps({"transposed": transposed, **_json(names, found, spec.out)}, indent=2) + "\n"
+    differ = differing_plans(found)
+    differs = bool(differ) or any(each.mismatches or each.adds_wrong_products or each.regions for each in found)
+    results_json = [{"file": name, **_explanation(each, spec.out)} for name, each in zip(names, found, strict=True)]
+    data = {"transposed": transposed, "results": results_json} | ({} if differ is None else {"differ": differ})
+    text = json.dumps(data, indent=2) + "\n"
     to.deliver(lambda: explanation_blocks(names, found, spec.out, transposed), differs, json=lambda: text)
     if differs:
         sys.exit(DIFFERS)
@@ -128,16 +131,6 @@ def _arranged(spec: Spec, a: Bits, b: Bits, d: Bits) -> tuple[tuple[Bits, Bits],
     nearest = min(errors, key=errors.__getitem__)
     way = nearest if errors[nearest] * CLEARLY < errors[""] else ""
     return ways[way], list(way)
-
-
-def _json(names: list[str], found: list[Explanation], out: Format) -> dict[str, Any]:
-    from accprobe.gemm.known_plans import differing_plans
-
-    results = [{"file": name, **_explanation(each, out)} for name, each in zip(names, found, strict=True)]
-    data: dict[str, Any] = {"results": results}
-    if (differ := differing_plans(found)) is not None:
-        data["differ"] = differ
-    return data
 
 
 def _explanation(found: Explanation, out: Format) -> dict[str, Any]:

@@ -6,11 +6,10 @@ import ctypes
 import errno
 import io
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from accprobe.errors import AccprobeError
 
@@ -79,13 +78,6 @@ def skip_exit_handlers_of_torch() -> None:
     libc = ctypes.CDLL(None)
     if "torch" in sys.modules and hasattr(libc, "on_exit"):
         libc.on_exit(libc._exit, None)
-
-
-def end_with_sigpipe() -> NoReturn:
-    """End by SIGPIPE, as other programs do after their reader has left, so that a shell sees the same status."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.raise_signal(signal.SIGPIPE)
-    raise AssertionError("SIGPIPE ends a process")
 
 
 def _stream(descriptor: int, before: TextIO | None, needed: bool) -> TextIO:

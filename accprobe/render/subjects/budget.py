@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from accprobe.budget.accumulation import Accumulation
 from accprobe.budget.data import DATA_KINDS
 from accprobe.budget.error_check import FALSE_ALARMS
 from accprobe.budget.error_report import ErrorReport, ErrorRow, is_simulated
 from accprobe.budget.errors import CONFIDENCE, Interval
-from accprobe.budget.tolerance import CALC_DIFF, CaughtMistake, OwnTest, ToleranceReport
+from accprobe.budget.tolerance import CALC_DIFF, OwnTest, ToleranceReport
 from accprobe.isa.formats import FORMATS
 from accprobe.render.document import (
     Column,
@@ -118,16 +117,13 @@ def budget_blocks(account: ErrorReport) -> Iterator[Element]:
     yield Heading(first, 1)
     for accumulation in account.accumulations:
         if entries := [entry for entry in account.entries if entry.accumulation == accumulation.name]:
-            yield Heading(budget_title(accumulation), 2)
+            both = dict.fromkeys((accumulation.a.name, accumulation.b.name))
+            name = f"{accumulation.name}: {' x '.join(both)}"
+            yield Heading(f"{name}, {accumulation.step.products} products per fused sum", 2)
             yield tabulate(COLUMNS, by_data(entries), group=lambda entry: (entry.data, entry.scale))
     if others:
         yield List(tuple(others), "-")
     yield from paragraphs(budget_notes(account), "quiet")
-
-
-def budget_title(accumulation: Accumulation) -> str:
-    operands = accumulation.a.name if accumulation.a is accumulation.b else f"{accumulation.a} x {accumulation.b}"
-    return f"{accumulation.name}: {operands}, {accumulation.step.products} products per fused sum"
 
 
 def by_data(entries: Sequence[ErrorRow]) -> list[ErrorRow]:
@@ -215,18 +211,14 @@ def tolerance_facts(found: ToleranceReport) -> Iterator[tuple[str, str]]:
         yield "allows", f"sums within {found.over_sum:.2g} of sum |a·b| before D is rounded: {rate}"
     else:
         yield "allows", "the worst case: emulated errors bound no tail below it"
-    yield "at worst", _of_any(found)
+    if (worst := found.over_any_sum) is None or worst >= 1:
+        yield "at worst", "no useful bound: sums may lose all of sum |a·b|"
+    else:
+        yield "at worst", f"{worst:.2g} of sum |a·b|, over all operands and orders of K"
     tests, m, n = request.shape
     yield "trials", f"{tests} of {m} x {n} elements, {request.data!s} operands, from seed {request.seed} on"
     if request.own:
         yield "own", f"|got - f64 reference| <= {_formula(request.own)}"
-
-
-def _of_any(found: ToleranceReport) -> str:
-    """Return the bound over all operands."""
-    if found.over_any_sum is None or found.over_any_sum >= 1:
-        return "no useful bound: sums may lose all of sum |a·b|"
-    return f"{found.over_any_sum:.2g} of sum |a·b|, over all operands and orders of K"
 
 
 def _formula(test: OwnTest) -> str:
@@ -260,11 +252,8 @@ def _detected(share: float) -> Phrase:
 
 
 def tolerance_words(found: ToleranceReport) -> Iterator[str]:
-    """Yield why the recommended test misses mistakes."""
-    return map(_why_missed, (row for row in found.kill_table if row.by["elements"] < ALWAYS))
-
-
-def _why_missed(row: CaughtMistake) -> str:
-    """Return how often a mistake is detected, and its size against the allowed error."""
-    size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "it changes no result"
-    return f"The recommended test detects '{row.mistake}' in {percent(row.by['elements'])} of the trials: {size}."
+    """Yield how often the recommended test detects the mistakes that it misses, and their size against the allowed error."""
+    for row in found.kill_table:
+        if row.by["elements"] < ALWAYS:
+            size = f"its RMS error is {row.size:.2g} times the allowed RMS error" if row.size else "it changes no result"
+            yield f"The recommended test detects '{row.mistake}' in {percent(row.by['elements'])} of the trials: {size}."

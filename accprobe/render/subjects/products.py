@@ -73,7 +73,8 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False, where: str
             if faults := tuple(alarms(row)):
                 yield List(faults, "!")
             yield product_section(row)
-        yield from _legend(words for row in shown for words in (_result(row), *(said.text for _, said in _every_line(row))))
+        every = [line for row in shown for line in (*lines(row), *(each for _, plan in plans(row) for each in plan))]
+        yield from _legend([*map(_result, shown), *(said.text for _, said in every)])
         return
     yield Heading(f"{where}{status_counts(rows)}; --all has each in full", 2)
     if of_any := all_alarms(shown):
@@ -84,12 +85,6 @@ def products_blocks(rows: Sequence[ProductRow], expand: bool = False, where: str
         if row.reason:
             yield Paragraph((Phrase(f"{row.title}: "), Phrase(row.status, row.status), Phrase(f": {row.reason}")))
         yield from _mismatch(row, f"{row.title}: ")
-
-
-def _every_line(row: ProductRow) -> Iterator[ProductLine]:
-    yield from lines(row)
-    for _, plan in plans(row):
-        yield from plan
 
 
 def _legend(texts: Iterable[str]) -> Iterator[Paragraph]:
