@@ -134,12 +134,6 @@ class RowsOfX:
         return self._adapter.product(np.full((1, spec.k), spec.a.whole(1), spec.a.dtype), a).T
 
 
-def _last_of_cumsum(x: Any, dim: int) -> Any:
-    import torch
-
-    return torch.cumsum(x, dim).select(dim, -1)
-
-
 def _add_at_one_index(name: str, x: Any, dim: int) -> Any:
     """Return zeros plus all elements of x along dim, added at index 0."""
     import torch
@@ -151,7 +145,7 @@ def _add_at_one_index(name: str, x: Any, dim: int) -> Any:
 
 # Torch functions that return several sums: the function that returns the probed sum, and the name of that sum.
 IN_PART: dict[str, tuple[Callable[..., Any], str]] = {
-    "torch:cumsum": (_last_of_cumsum, "the last element of each cumulative sum"),
+    "torch:cumsum": (lambda x, dim: x.cumsum(dim).select(dim, -1), "the last element of each cumulative sum"),
     **{
         f"torch:{name}": (partial(_add_at_one_index, name), "the sum of zeros and K elements with the same index")
         for name in ("index_add", "scatter_add")

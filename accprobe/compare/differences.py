@@ -65,7 +65,9 @@ def possible(finding: Finding, feature: str) -> tuple[Span | Word, ...]:
 
 def overlap(a: tuple[Span | Word, ...], b: tuple[Span | Word, ...]) -> bool:
     """Return whether some value is possible in both."""
-    return ANYTHING in (a, b) or any(_meet(x, y) for x in a for y in b)
+    return ANYTHING in (a, b) or any(
+        x.low <= y.high and y.low <= x.high if isinstance(x, Span) and isinstance(y, Span) else x == y for x in a for y in b
+    )
 
 
 def holds(known: tuple[Span | Word, ...], operator: str, wanted: float | Word) -> bool:
@@ -77,12 +79,6 @@ def _holds(one: Span | Word, operator: str, wanted: float | Word) -> bool:
     if isinstance(one, Span):
         return OPERATORS[operator](one, wanted) if not isinstance(wanted, Word) else operator == "!="
     return {"==": one == wanted, "!=": one != wanted}.get(operator, False)
-
-
-def _meet(x: Span | Word, y: Span | Word) -> bool:
-    if isinstance(x, Span) and isinstance(y, Span):
-        return x.low <= y.high and y.low <= x.high
-    return x == y
 
 
 def _one(value: Value, feature: str) -> Span | Word:

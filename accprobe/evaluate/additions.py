@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from accprobe.evaluate import tiles
 from accprobe.isa.formats import FORMATS, Bits, Format
 from accprobe.model.product import NO_K, Chain, Node, ProductModel, addition, folded, merged_in, multiply_add
-from accprobe.model.tree import Arithmetic, IntegerArithmetic
+from accprobe.model.tree import IntegerArithmetic
 
 _Numbers = NDArray[np.floating]
 _Ints = NDArray[np.int64]
@@ -165,7 +165,10 @@ _EXACT_BITS = 53
 def is_wrapped(model: ProductModel) -> bool:
     """Return whether all sums are integers modulo 2^32, and float64 holds the exact ones."""
     sums = (*model.step.arithmetics, *(node.arithmetic for node in merged_in(model.tree)))
-    if not (model.a.is_integer and model.b.is_integer and all(map(_wraps, sums))):
+    wraps = (
+        isinstance(x, IntegerArithmetic) and x == IntegerArithmetic(x.result, "wrap") and x.result.bits == 32 for x in sums
+    )
+    if not (model.a.is_integer and model.b.is_integer and all(wraps)):
         return False
     terms = int(_times(model).sum())
     return model.a.bits + model.b.bits + terms.bit_length() < _EXACT_BITS
@@ -194,12 +197,6 @@ def _integers(fmt: Format, patterns: Bits) -> Integers:
     if fmt.bits < fmt.storage_bits or fmt.ml_dtype is None:
         return fmt.integers(patterns).astype(np.int32)
     return patterns.view(fmt.ml_dtype).astype(np.int32)
-
-
-def _wraps(arithmetic: Arithmetic) -> bool:
-    if not isinstance(arithmetic, IntegerArithmetic):
-        return False
-    return arithmetic == IntegerArithmetic(arithmetic.result, "wrap") and arithmetic.result.bits == 32
 
 
 def _times(model: ProductModel) -> Integers:

@@ -290,15 +290,10 @@ def _findings(outcome: ProductOutcome, found: RegionOutcome) -> Iterator[tuple[s
             candidates = (way, *found.other_scalings) if found.other_scalings else ()
             yield "scales", Finding(way, "undetermined" if candidates else "exact", candidates, found.misplaced)
     elif found.order is not None and not found.is_far_off:
-        yield from _findings_of_order(found.order)
-
-
-def _findings_of_order(order: ProductModel) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings of the order alone, before the bits of its sums are known."""
-    known = dict(_order_findings(order))
-    yield "order", Finding(order_in_words(order))
-    yield "products_per_sum", Finding(order.step.products)
-    yield from ((name, known[name]) for name in ("promote_every", "split_k", "slice_sizes") if name in known)
+        known = dict(_order_findings(found.order))  # the bits of the sums are not known
+        yield "order", Finding(order_in_words(found.order))
+        yield "products_per_sum", Finding(found.order.step.products)
+        yield from ((name, known[name]) for name in ("promote_every", "split_k", "slice_sizes") if name in known)
 
 
 def _repeated(outcome: ProductOutcome) -> Iterator[tuple[str, Finding]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accprobe.gemm.known_plans import Candidate, Explanation, differences, differing_plans
-from accprobe.gemm.verification import EXPECTED_NAN, ElementMismatch, got_and_expected, is_nan_pattern
+from accprobe.gemm.verification import EXPECTED_NAN, got_and_expected, is_nan_pattern
 from accprobe.isa.formats import Format
 from accprobe.model.fields import title
 from accprobe.render.document import Element, Heading, List, Paragraph, Phrase, Said, fact_grid, paragraphs
@@ -70,7 +70,9 @@ def _remarks(found: Explanation, plan: Candidate, out: Format) -> Iterator[Said]
         which = "nearly all results" if found.mismatches else "the results"
         yield f"plans with another arithmetic may match too: the search ends at the first that explains {which}"
     if found.mismatches:
-        yield from (_place(place, out) for place in found.places)
+        for x in found.places:
+            values = got_and_expected(out, x.got, x.expected, expected_nan=EXPECTED_NAN)
+            yield f"row {x.row}, column {x.column}: {values}"
         if more := found.mismatches - len(found.places):
             yield f"{more:,} more {'is' if more == 1 else 'are'} not listed"
         nan = found.places and all(is_nan_pattern(out, x.got) for x in found.places)
@@ -121,12 +123,6 @@ def _differing(plan: Candidate, beside: Candidate) -> str:
     """Return the findings in which a plan differs from another."""
     parts = [f"{title(name, of_product=True)} {_value(name, mine)}" for name, (mine, _) in differences(plan, beside).items()]
     return " and ".join(parts) or plan.name
-
-
-def _place(place: ElementMismatch, out: Format) -> str:
-    return (
-        f"row {place.row}, column {place.column}: {got_and_expected(out, place.got, place.expected, expected_nan=EXPECTED_NAN)}"
-    )
 
 
 def _of_two(found: Sequence[Explanation]) -> Iterator[str]:

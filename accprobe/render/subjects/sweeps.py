@@ -47,10 +47,6 @@ def _of(field: str, form: str = "") -> Callable[[SweepLine], str]:
     return lambda line: "" if (found := getattr(line[0], field)) is None else f"{found:{form}}"
 
 
-def _relative_error(line: SweepLine) -> str:
-    return "" if line[0].relative_error is None else percent(line[0].relative_error)
-
-
 def _ran_as(line: SweepLine) -> Phrase:
     counts = dict(line[0].lowering)
     if not line[0].opcodes:
@@ -72,7 +68,7 @@ COLUMNS = (
     Column("ran as", _ran_as, least=12),
     Column("bits kept,\nnormal", _bits("normal"), whole=True),
     Column("bits kept,\nfull-width", _bits("full-width"), "context", whole=True),
-    Column("relative\nerror", _relative_error, number=True),
+    Column("relative\nerror", lambda x: "" if x[0].relative_error is None else percent(x[0].relative_error), number=True),
     Column("bits\ndiffer", _differ, number=True),
     Column("TFLOP/s", _of("tflops", ".0f"), number=True),
     Column("registers", _of("registers"), "detail", number=True),
