@@ -31,7 +31,6 @@ def show(*arguments: str, **env: str) -> Result:
 def test_a_glob_that_matches_several_is_a_table_and_one_that_matches_one_is_that_one_in_full(path: Path) -> None:
     table = show(str(path), "wgmma*").stdout
     assert "2 of 2 instructions confirmed" in " ".join(table.split())
-    assert re.search(r"^wgmma\.m64n8k32\.f32\.e4m3\.e4m3\{,\.rs\} +QGMMA ", table, re.MULTILINE)
     assert "k 0: " not in table
     assert len(re.findall(r"^wgmma\S+ +QGMMA", show(str(path), "wgmma*", "--all").stdout, re.MULTILINE)) == 2
     one = show(str(path), "wgmma*.rs")
