@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from itertools import chain, islice
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from accprobe.audit.accumulators import Accumulator, accumulator
 from accprobe.errors import AccprobeError, ToolFailed, UnknownName, nearest
@@ -107,8 +107,7 @@ def libraries(
     reading = reading if reading is not None else Reading()
     with tempfile.TemporaryDirectory(prefix="accprobe") as unpacked:
         tasks = _tasks(binaries.find(paths, Path(unpacked), targets), reading)
-        for task, (every, counts, problem) in _read_all(tasks, jobs, unpacked):
-            piece = task.piece
+        for (code, piece), (every, counts, problem) in _read_all(tasks, jobs, unpacked):
             reading.done += 1
             reading.functions.update({name: count for name, count in counts.items() if binaries.wanted(name, targets)})
             if problem:
@@ -117,8 +116,8 @@ def libraries(
                     reading.problems.append(place + problem)
             reading.begun += [kernel for kernel in every if binaries.wanted(kernel.architecture, targets)]
             on_piece(reading)
-            if piece is task.found.pieces[-1]:
-                task.found.discard()
+            if piece is code.pieces[-1]:
+                code.discard()
                 finished, reading.begun = reading.begun, []
                 yield finished
         if not reading.functions:
@@ -126,18 +125,14 @@ def libraries(
             raise AccprobeError("; ".join(reading.problems) or nothing)
 
 
-class _Task(NamedTuple):
-    """A piece of a file to read."""
-
-    found: DeviceCode
-    piece: Piece
+_Task = tuple[DeviceCode, Piece]
 
 
 def _tasks(files: Iterable[DeviceCode], reading: Reading) -> Iterator[_Task]:
     for found in files:
         reading.problems += found.problems
         reading.pieces += len(found.pieces)
-        yield from (_Task(found, piece) for piece in found.pieces)
+        yield from ((found, piece) for piece in found.pieces)
 
 
 _Read = tuple[list[Kernel], Counter[str], str]
@@ -150,14 +145,14 @@ def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[
     tasks = chain(first, tasks)
     if jobs <= 1 or len(first) < 2:
         for task in tasks:
-            yield task, _read(task.piece)
+            yield task, _read(task[1])
         return
     waiting: deque[tuple[_Task, Future[_Read]]] = deque()
     others = set(active_children())
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, (folder,)) as pool:
         try:
             for task in tasks:
-                waiting.append((task, pool.submit(_read, task.piece)))
+                waiting.append((task, pool.submit(_read, task[1])))
                 if len(waiting) >= IN_FLIGHT * jobs or waiting[0][1].done():
                     done, future = waiting.popleft()
                     yield done, future.result()
@@ -165,7 +160,7 @@ def _read_all(tasks: Iterable[_Task], jobs: int, folder: str) -> Iterator[tuple[
                 done, future = waiting.popleft()
                 yield done, future.result()
         except BrokenProcessPool:
-            ended = f"a worker process ended in the middle of {waiting[0][0].found.label if waiting else 'its work'}"
+            ended = f"a worker process ended in the middle of {waiting[0][0][0].label if waiting else 'its work'}"
             raise AccprobeError(f"{ended}, perhaps for lack of memory; --jobs 1 needs the least") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from accprobe.gemm.known_plans import Explanation
     from accprobe.isa.formats import Bits, Format
 
-EVERYTHING = 1 << 62  # More elements than any result has.
 # Rows and columns of D that are compared with the products of transposed operands, and how much nearer D must be to one.
 COMPARED_LINES, CLEARLY = 32, 16
 
@@ -82,7 +81,7 @@ def explain_command(
             raise AccprobeError(f"{path} is {list(d.shape)} of {fmt}; expected {[spec.m, spec.n]} of {spec.out}")
     words = [d for d, _ in results]
     (of_a, of_b), transposed = _arranged(spec, of_a, of_b, words[0])
-    most = EVERYTHING if everything else AT_MOST
+    most = 1 << 62 if everything else AT_MOST  # more elements than any result has
     with progress_bar("plans") as show:
         found = explain(specs, of_a, of_b.T.copy(), words, most, lambda name, part: show(int(PERCENT * part), PERCENT, name))
     names = [str(path) for path in (got, other) if path is not None]

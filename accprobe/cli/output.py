@@ -34,8 +34,6 @@ TIMED_OUT = DIFFERS
 LARGEST_COUNT = 10**15
 """The largest count that an option takes; float64 holds all counts up to it."""
 
-STDOUT = Path("-")
-
 FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 """The type of an option that names a file to write; - is standard output."""
 
@@ -120,7 +118,7 @@ def output_options(
     def decorated(command: Command) -> Command:
         @wraps(command)
         def with_output(*, form: str, output: Path | None, time_limit: float | None = None, **options: Any) -> None:
-            if output == STDOUT:
+            if output == Path("-"):
                 output, form = None, "json" if form == "terminal" else form
             in_file = _form_of_file(output, form, forms) if output else ""
             if output:

@@ -22,7 +22,6 @@ Verdict = Literal["changed", "only in A", "only in B", "undecided", "same"]
 VerdictWord = Verdict | Literal["status changed"]
 FieldVerdict = Literal["changed", "undecided"]
 
-NOT_KNOWN = "not known"
 UNDECIDED = "Not known well enough on both sides to distinguish them."
 UNKNOWN = "A and B have different values."
 

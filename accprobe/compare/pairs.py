@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from accprobe.compare.differences import (
-    NOT_KNOWN,
     UNDECIDED,
     Difference,
     FieldVerdict,
@@ -200,7 +199,7 @@ def _difference(
     means = ""
     if isinstance(a, Row) and isinstance(b, Row):
         means = meaning(field, a, b) if verdict == "changed" else UNDECIDED
-    missing = "none" if field in OUTER_STEPS else NOT_KNOWN
+    missing = "none" if field in OUTER_STEPS else "not known"
     made = ProductDifference if isinstance(a, ProductRow) else Difference
     return made(field, verdict, shown(a, field, of_a) or missing, shown(b, field, of_b) or missing, means, where)
 

@@ -24,7 +24,6 @@ _LINE = re.compile(
 )
 _FORM = "write it as 'GLOB: FIELD OPERATOR VALUE', such as 'wgmma.*.e4m3.*: effective_bits >= 13'"
 
-NO_MATCH = "nothing measured matches"
 NO_VALUE = "no value"
 
 

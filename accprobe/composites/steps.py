@@ -141,15 +141,11 @@ def _cross_entropy(x: Any, given: Arguments) -> Any:
     return losses[:, None] if given.reduction == "none" else losses
 
 
-def _share(row: RowValues) -> Any:
-    return np.float32(1) / np.float32(row.k)
-
-
 # Ways to compute the mean of squares plus eps, and to scale the difference from the mean by its reciprocal root r.
 _MEAN_SQUARES: Mapping[str, Callable[[RowValues], SingleValues]] = {
     "S / K + eps": lambda row: row.s / np.float32(row.k) + row.eps,
-    "S · (1 / K) + eps": lambda row: row.s * _share(row) + row.eps,
-    "fma(S, 1 / K, eps)": lambda row: fma(row.s, _share(row), row.eps),
+    "S · (1 / K) + eps": lambda row: row.s * (np.float32(1) / np.float32(row.k)) + row.eps,
+    "fma(S, 1 / K, eps)": lambda row: fma(row.s, np.float32(1) / np.float32(row.k), row.eps),
 }
 _SCALINGS: Mapping[str, Callable[[RowValues, SingleValues], SingleValues]] = {
     "(x - mean) · r": lambda row, r: (row.x - row.mean) * r,
@@ -164,10 +160,6 @@ def _scaled(how: str) -> Finish:
 
 def _normalised(scaling: str, how: str) -> Finish:
     return lambda row, f: _SCALINGS[scaling](row, f(_MEAN_SQUARES[how](row)))
-
-
-def _variance(row: RowValues) -> Any:
-    return row.s / np.float32(row.k - 1)
 
 
 COMPOSITES: Mapping[str, Composite] = {
@@ -225,13 +217,16 @@ COMPOSITES: Mapping[str, Composite] = {
         sharpened=_unit_variance,
     ),
     "torch:var": Composite(
-        lambda x, given: _torch("var")(x, -1, keepdim=True), "moments", (), {"S / (K - 1)": lambda row, f: _variance(row)}
+        lambda x, given: _torch("var")(x, -1, keepdim=True),
+        "moments",
+        (),
+        {"S / (K - 1)": lambda row, f: row.s / np.float32(row.k - 1)},
     ),
     "torch:std": Composite(
         lambda x, given: _torch("std")(x, -1, keepdim=True),
         "moments",
         (),
-        {"sqrt(S / (K - 1))": lambda row, f: np.sqrt(_variance(row))},
+        {"sqrt(S / (K - 1))": lambda row, f: np.sqrt(row.s / np.float32(row.k - 1))},
     ),
 }
 

@@ -259,7 +259,8 @@ def scaled_sums(values: Singles, a: Singles, b: Singles, scales: Scales, total: 
 
 def _ks(chain: Chain, alone: bool) -> slice | NDArray[np.intp]:
     """Return the k of a chain, as a slice if they are contiguous. alone: each fused sum has one product."""
-    if chain.is_plain and (chain.stop - chain.start) % len(chain.pattern) == 0:
+    in_turn = not chain.shift and not chain.period and chain.pattern == tuple(range(len(chain.pattern)))
+    if in_turn and (chain.stop - chain.start) % len(chain.pattern) == 0:
         return slice(chain.start, chain.stop)
     ks = chain.ks()
     return ks[ks != NO_K] if alone else ks

@@ -69,11 +69,6 @@ class Chain:
     def repeat(self) -> int:
         return self.period or len(self.pattern)
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether the pattern takes the products from `start` on in ascending k, without gaps."""
-        return not self.shift and not self.period and self.pattern == tuple(range(len(self.pattern)))
-
     def ks(self) -> NDArray[np.intp]:
         """Return k in the order in which they are taken, NO_K for each one left out."""
         first = self.start + self.shift

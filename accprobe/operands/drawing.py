@@ -55,6 +55,8 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         return kinds | {"repeated fours": extreme._replace(fours=1, c_zeros=128)}
     near = {kind: _around(inst, *limits) for kind, limits in exponent_ranges(inst).items()}
     few_products = max(0, 256 - 768 // inst.k)
+    tiny = near["tiny"]  # with so many slots that some operands are subnormal, beside others that are not
+    slots = max(tiny.a_low - inst.a.min_exponent, tiny.b_low - inst.b.min_exponent) + 24
     return {
         "uniform": Recipe(Way.UNIFORM),
         "normal": Recipe(Way.NORMAL),
@@ -63,7 +65,7 @@ def recipes(inst: Instruction) -> dict[str, Recipe]:
         "near one": _around(inst, 0, 0, 1)._replace(slots=0, c_spread=1),
         "spread exponents": near["spread exponents"],
         "cancelling": near["cancelling"]._replace(cancelling=1, c_zeros=128),
-        "tiny": _with_subnormals(inst, near["tiny"]._replace(c_zeros=64, c_small=128)),
+        "tiny": tiny._replace(slots=slots, c_zeros=64, c_small=128),
         "huge": near["huge"],
         "sparse": Recipe(Way.WIDE, zeros=205, c_zeros=205),
         "special": Recipe(Way.NORMAL, specials=max(1, 256 // inst.k), c_specials=77),
@@ -79,11 +81,6 @@ def _around(inst: Instruction, low: int, high: int, spread: int) -> Recipe:
     a_low, a_high = (_within(a, exponent // 2) for exponent in (low, high))
     b_low, b_high = _within(b, low - a_low), _within(b, high - a_high)
     return Recipe(Way.CENTRED, a_low, a_high, b_low, max(b_low, b_high), 3, (spread + 1) // 2, 2 * spread)
-
-
-def _with_subnormals(inst: Instruction, recipe: Recipe) -> Recipe:
-    """Return the recipe with so many slots that some operands are subnormal, beside others that are not."""
-    return recipe._replace(slots=max(recipe.a_low - inst.a.min_exponent, recipe.b_low - inst.b.min_exponent) + 24)
 
 
 def _within(fmt: Format, exponent: int) -> int:

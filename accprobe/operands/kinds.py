@@ -128,11 +128,6 @@ def _about(kind: str, inst: Instruction, rng: np.random.Generator, centre: Expon
     return Request(floats(inst.a, rng, ea), floats(inst.b, rng, eb), floats(inst.c, rng, ec))
 
 
-def _near_one(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
-    """Draw numbers of full width with exponents from -1 to 1, C too; subnormals where a format has no exponent -1."""
-    return Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n)))
-
-
 def _cancelling(inst: Instruction, rng: np.random.Generator, n: int) -> Request:
     """Draw products in pairs that cancel but for a few, in random places, so that low bits come to the top."""
     around = _around("cancelling", inst, rng, n)
@@ -269,7 +264,8 @@ FLOAT_KINDS: dict[str, Callable[[Instruction, np.random.Generator, int], Request
     "normal": _normal,
     "wide": _wide,
     "clustered": partial(_around, "clustered"),
-    "near one": _near_one,
+    # Numbers of full width with exponents from -1 to 1, C too; subnormals where a format has no exponent -1.
+    "near one": lambda inst, rng, n: Request(*(floats(f, rng, rng.choice((-1, 0, 0, 0, 1), s)) for f, s in _shapes(inst, n))),
     "spread exponents": partial(_around, "spread exponents"),
     "cancelling": _cancelling,
     "tiny": _tiny,

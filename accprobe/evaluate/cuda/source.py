@@ -93,7 +93,7 @@ def plan(model: DotModel, inst: Instruction, chained: bool = False, matrix_units
     )
     links = _links(model, inst) if chained and tiled else []
     single = bool(links) and _fits_single(links[0], inst)
-    base = _base(inst, _rules_of_operands(nodes), len(links[0].products)) if single and matrix_units else 0
+    base = _base(inst, dict(next(iter(_alignment_rules(nodes)), ())), len(links[0].products)) if single and matrix_units else 0
     return Plan(tiled, inst.is_integer or single, base, len(links))
 
 
@@ -118,10 +118,6 @@ def _adds_c(node: FusedSum) -> bool:
     a = node.arithmetic
     plain = isinstance(a, FloatArithmetic) and replace(a, zero_sign="ieee", nan=0x7FFFFFFF) == addition()
     return plain and node.has_addend and len(node.terms) == 2 and bool(node.children)
-
-
-def _rules_of_operands(nodes: list[FusedSum]) -> dict[str, str]:
-    return dict(next(iter(_alignment_rules(nodes)), ()))
 
 
 def _base(inst: Instruction, rules: dict[str, str], products: int) -> int:
@@ -273,7 +269,7 @@ def _model(model: DotModel, inst: Instruction, how: Plan) -> str:
     position = [order.index(k) for k in range(inst.k)]
     in_order = order == sorted(order)
     nodes = list(model.root.nodes())
-    rules = _rules_of_operands(nodes)
+    rules = dict(next(iter(_alignment_rules(nodes)), ()))
     floats = [a for a in model.arithmetics if isinstance(a, FloatArithmetic)]
     aligned = [a for a in floats if a.alignment_bits is not None]
     linked = aligned[0] if how.links else None

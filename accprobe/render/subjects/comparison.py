@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from accprobe.compare.diff import Diff, generation, headline, marked, side_names
 from accprobe.compare.differences import VerdictWord
 from accprobe.compare.pairs import InstructionRole, Pair
-from accprobe.compare.requirements import NO_MATCH, Outcome
+from accprobe.compare.requirements import Outcome
 from accprobe.model.fields import IMPORTANCE, title
 from accprobe.model.published import explained_text
 from accprobe.render.document import (
@@ -226,6 +226,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _count(outcome: Outcome) -> str:
     if not outcome.matched:
-        return "; ".join(filter(None, (NO_MATCH, outcome.meant)))
+        return "; ".join(filter(None, ("nothing measured matches", outcome.meant)))
     broken = len(set().union(*outcome.failures.values()))
     return f"{outcome.matched - broken} of {outcome.matched} meet it"
