@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 OperationState = Literal["equal", "origin", "consequence", "unmapped", "deferred", "only one"]
 """unmapped: its values or their parts cannot be compared. only one: the other run does not have it. deferred: its results are
-compared only where they are read: it is in a block that differs, or returns a constant, or the partial sum of a rank.
+compared only where they are read. It returns a constant or the partial sum of a rank, or the aligned operations do not
+correspond: they read different values that both runs have, or values of other shapes.
 """
 
 Kind = Literal[
@@ -64,7 +65,7 @@ class Cause:
 class DifferenceOrigin:
     """Operations of both runs that compute different bits from equal values. left, right: one, a block, or none.
 
-    values: the results that differ. readers: the operations that read these values; None for a pair of aligned operations.
+    values: the results that differ. readers: the operations that read these values; None if the inputs were equal.
     unrecorded: sides, "A", "B" or "AB", whose value comes from no recorded operation: an input of the run, or compiled code.
     sides: both sides with their operands, empty until they are explained. differing, of: how many elements differ, of how many;
     None if the results were not kept.
@@ -211,7 +212,7 @@ def _numbered(keys: Keys) -> Keys:
 class _Run:
     """One trace as a graph. known: hashes of its values, parts and bases. states: of its operations, as far as compared.
 
-    mixing: operations with rows in another order, and their module.
+    mixing: operations that mix rows or read mixed ones, and the module that mixed them.
     """
 
     def __init__(self, trace: RecordedTrace, states: dict[int, OperationState]) -> None:
