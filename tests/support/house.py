@@ -1,12 +1,18 @@
-"""The package in numbers: lines and modules of each folder, layers, and public names that several folders define."""
+"""The package in numbers: lines and modules of each folder, layers, and public names that several folders define.
+
+scripts/house                                  # the whole package
+scripts/house run --device sim:h100 --select … # how a command walks through it: files, moves between folders, climbs
+"""
 
 from __future__ import annotations
 
 import ast
+import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "accprobe"
@@ -49,6 +55,39 @@ def layers() -> dict[str, int]:
     return {name.removeprefix("accprobe."): i for i, layer in enumerate(found) for name in layer.split(" | ")}
 
 
+def walk(command: list[str]) -> None:
+    """Run a command, and print how many files its calls visit, and which calls go from one folder to another."""
+    from accprobe.cli import main
+
+    moves: dict[tuple[Path, Path], None] = {}
+    visited: dict[Path, None] = {}
+    known, level = {str(path): path for path in files()}, layers()
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        here = known.get(frame.f_code.co_filename)
+        if event != "call" or here is None or frame.f_code.co_name == "<module>":
+            return
+        visited[here] = None
+        caller = frame.f_back
+        while caller is not None and caller.f_code.co_filename not in known:
+            caller = caller.f_back
+        if caller is not None and caller.f_code.co_name != "<module>":
+            moves[known[caller.f_code.co_filename], here] = None
+
+    sys.setprofile(watch)
+    try:
+        main(command, standalone_mode=False)
+    finally:
+        sys.setprofile(None)
+        folder = files()
+        crossing = [(folder[a], folder[b]) for a, b in moves if folder[a] != folder[b]]
+        climbs = [(a, b) for a, b in crossing if level.get(b, 99) < level.get(a, 99)]
+        print(
+            f"{len(visited)} files in {len({folder[x] for x in visited})} folders; {len(crossing)} moves, {len(climbs)} climbs"
+        )
+        print(*sorted({f"{a} calls {b}" for a, b in climbs}), sep="\n")
+
+
 def main() -> None:
     lines, modules = Counter[str](), Counter[str]()
     for path, folder in files().items():
@@ -62,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    walk(sys.argv[1:]) if sys.argv[1:] else main()
