@@ -75,7 +75,12 @@ class CallableSubject:
         self.library: Any = open_arrays(arrays or found.arrays, device)
         self.device = self.library.device
         self.on_device = self.library.name == "torch" and self.device != "cpu" and find_spec("cupy") is not None
-        first = self._first_result(_first_words(fmt))
+        try:
+            first = self._call(_first_words(fmt))
+        except AccprobeError as e:
+            if "TypeError" in str(e) and "argument" in str(e):
+                raise AccprobeError(f"{e}; give a function of one array, or --scale for f(x, scale)") from None
+            raise
         with self._one_sentence("returns an unreadable result:"):
             received = self.library.received(first)
         if received is None:
@@ -118,14 +123,6 @@ class CallableSubject:
         torch.cuda.synchronize()
         plain = result.contiguous().view(getattr(torch, f"int{self.result.storage_bits}"))
         return cupy.asarray(plain).view(self.result.dtype)
-
-    def _first_result(self, words: Bits) -> Any:
-        try:
-            return self._call(words)
-        except AccprobeError as e:
-            if "TypeError" in str(e) and "argument" in str(e):
-                raise AccprobeError(f"{e}; give a function of one array, or --scale for f(x, scale)") from None
-            raise
 
     def _call(self, words: Bits) -> Any:
         with self._one_sentence("raises"), np.errstate(all="ignore"):

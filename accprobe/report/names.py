@@ -85,15 +85,11 @@ def split_row(name: str) -> tuple[str, str]:
     return "", name
 
 
-def is_glob(word: str) -> bool:
-    return any(mark in word for mark in "*?[")
-
-
 def matching(known: Mapping[T, Sequence[str]], word: str) -> list[T]:
     """Return the names or instructions that a word means, in order; may be empty. known: the opcodes of each."""
     if found := [one for one in known if fnmatchcase(str(one), word)]:
         return found
-    if is_glob(word):
+    if re.search(r"[*?[]", word):
         return []
     try:
         canonical = parse(word).name
@@ -147,7 +143,7 @@ def _unlisted(word: str, architecture: str, known: Mapping[Instruction, Sequence
 def suggest_names(word: str, known: Mapping[T, Sequence[str]]) -> str:
     """Return "did you mean …": a glob if some names start with the word, else the nearest names and opcodes."""
     names = list(map(str, known))
-    if not is_glob(word) and (begun := [name for name in names if name.startswith(word)]):
+    if not re.search(r"[*?[]", word) and (begun := [name for name in names if name.startswith(word)]):
         return f"did you mean the glob '{word}*'? It matches {len(begun)}"
     stems = dict.fromkeys(opcode.partition(".")[0] for every in known.values() for opcode in every)
     return nearest(word, list(stems) or names) if word.isupper() else nearest(word.replace("*", ""), names)

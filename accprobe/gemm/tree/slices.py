@@ -95,11 +95,6 @@ def sizes(chains: Sequence[Chain | KSlice]) -> list[int]:
     return found
 
 
-def is_even(of: Sequence[int]) -> bool:
-    """Return whether all sizes are equal, except that the last may be smaller."""
-    return all(size == of[0] for size in of[:-1]) and of[-1] <= of[0]
-
-
 def _of_even_chunks(tree: Merged) -> Iterator[Merged]:
     """Yield slices of equal chunks, then variants with fewer chunks in the first slice, which the additions do not exclude."""
     chains = list(chains_of(tree))

@@ -15,7 +15,7 @@ import numpy as np
 from accprobe.gemm.checks.regions import ranges
 from accprobe.gemm.plans import additions_of
 from accprobe.gemm.tree.decomposition import flat, levels, order_name
-from accprobe.gemm.tree.slices import KSlice, chunks, is_even, k_slice, sizes, slice_readings
+from accprobe.gemm.tree.slices import KSlice, chunks, k_slice, sizes, slice_readings
 from accprobe.model.product import Chain, FusedSums, Merged, Node, ProductModel, chains_of
 from accprobe.report.words import BACKWARD, BLOCKS_BACKWARD, IN_DISORDER, SHARE, each_of, listed_sizes
 
@@ -85,7 +85,8 @@ def members(model: ProductModel) -> tuple[Structure, ...]:
     how, lanes, whole = additions_of(model), lanes_of(tree), chunks(tree)
     is_uniform = how.kept is None and not how.is_serial and model.is_ordered  # all partial sums are rounded alike
     slices, order = _structure_of(flat(tree)).slices, _order(model, flat(tree))
-    can_promote = is_uniform and whole is not None and len(whole) > 1 and is_even(sizes(whole))
+    each = sizes(whole) if is_uniform and whole and len(whole) > 1 else []
+    can_promote = bool(each) and set(each[:-1]) == {each[0]} and each[-1] <= each[0]  # the last chunk may be smaller
     promoted = [Structure((KSlice(whole, chunked=True),), "forward")] if can_promote and whole else []
     in_lanes = [Structure(slices, order, lanes)] if lanes else []
     if lanes and lanes.block <= model.step.products:
