@@ -52,13 +52,13 @@ def exact_product(model: ProductModel, a: Bits, b: Bits, scales: ScaleWords | No
         values_of(rounded_words(fmt, words, model.operand_rounding), fmt, "kept") for fmt, words in ((model.a, a), (model.b, b))
     )
     with np.errstate(all="ignore"):
-        if F64 in (model.a, model.b):
-            sums, rest = _compensated(x, y)
-            sizes = np.abs(x) @ np.abs(y).T
-            return Exact(sums, np.abs(sums) * ULP + sizes * (model.k * ULP) ** 2 + rest, sizes)
-        if scales is not None and model.scales is not None:
+        scaled = scales is not None and model.scales is not None
+        if scales is not None and scaled:
             x, y = x * by_k(model, scales.a.astype(np.float64)), y * by_k(model, scales.b.T.astype(np.float64))
         sizes = np.abs(x) @ np.abs(y).T
+        if F64 in (model.a, model.b):
+            sums, rest = _compensated(x, y)
+            return Exact(sums, np.abs(sums) * ULP + sizes * ((model.k * ULP) ** 2 + 2 * ULP * scaled) + rest, sizes)
         return Exact(x @ y.T, sizes * ((model.k + 4) * ULP), sizes)
 
 

@@ -102,7 +102,7 @@ def _orders(parts: int) -> list[tuple[int, ...]]:
     """
     every = [order for order in permutations(range(parts)) if order[:2] == tuple(sorted(order[:2]))]
     drawn = np.random.default_rng(parts).permutation(len(every))
-    return [every[0], every[-1], *(every[i] for i in drawn if 0 < i < len(every) - 1)]
+    return list(dict.fromkeys((every[0], every[-1], *(every[i] for i in drawn))))
 
 
 def _explained(model: ProductModel, fmt: Format, parts: Bits, d: Bits, scales: ScaleWords | None) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """Error-free sums and products of float64 numbers: the error of each is a float64 number too. Exact sums of many terms.
 
-None of the numbers may be so small that an error has no normal float64, nor so large that a sum has none. Sources: Dekker, "A
-floating-point technique for extending the available precision" (1971); Knuth, The Art of Computer Programming 2, 4.2.2.
+None of the numbers may be so small that an error has no normal float64, nor so large that a sum has none. The factors of a
+product are below 2^996. Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, The
+Art of Computer Programming 2, 4.2.2.
 """
 
 from __future__ import annotations

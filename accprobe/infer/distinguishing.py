@@ -73,9 +73,10 @@ class Search:
         self._batches: dict[Batch, Results] = {}
 
     def made_for(self, alternative: DotModel, features: Sequence[str], n: int, narrow: bool = True) -> dict[Batch, Results]:
-        """Return n dot products for each of the features in which the alternative differs, with the model's results.
+        """Return n dot products for each place of the features in which the alternative differs, with the model's results.
 
-        narrow: made for this alternative, not for all that differ in the feature.
+        For integers, return about n of every kind of operands together. narrow: made for this alternative, not for all that
+        differ in the feature.
         """
         targets = [None] if self._inst.is_integer else [target(self._model, alternative, name, narrow) for name in features]
         return {(aim, n): self._batch(aim, n) for aim in targets}

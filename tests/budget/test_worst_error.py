@@ -121,6 +121,12 @@ def test_scales(of: str, how: str, fused: bool) -> None:
     assert exceeded(model, a, b, scales) <= 1
 
 
+def test_exact_products_of_f64_have_their_scales() -> None:
+    model = replace(product_model(2, scales=Scales("tensor")), a=FORMATS["f64"], b=FORMATS["f64"])
+    ones, scales = np.ones((1, 2)).view(np.uint64), ScaleWords(np.full((1, 1), 3.0), np.full((1, 1), 5.0))
+    assert exact_product(model, ones, ones, scales).sums == [[30]]
+
+
 def test_scales_magnify_what_sums_lose_below_their_range() -> None:
     """Every product is below the last bit of the sums."""
     model = product_model(512, promote=128, scales=Scales("row"), of=of_sums(min_exponent=8))

@@ -53,6 +53,11 @@ def test_numpy_adds_eight_lanes_in_pairs_and_its_report_predicts_fresh_sums(tmp_
         accprobe.predict(str(file), x[:, :32])
 
 
+def test_a_long_f64_sum_is_confirmed() -> None:
+    """Units 2^-30 beside 2^30 survive in f64: the sum fitted no tree."""
+    assert "confirmed: 64 slices" in run("numpy:sum", "--dtype", "f64", "--shape", "2x1024", "--elements", "256").stdout
+
+
 def test_the_order_of_threads_warps_and_blocks_is_named_level_by_level() -> None:
     """The order of `torch.sum` on a GPU for the first dimension: vectors, 8 threads, 4 blocks, 8 threads."""
     blocks = [renumbered(nested("butterfly", 8), [8 * i + j for j in range(8)]) for i in range(32)]

@@ -14,7 +14,7 @@ from accprobe.gemm.blackbox import RecordedCallable
 from accprobe.gemm.checks.contract import single_products
 from accprobe.isa.formats import FORMATS, Bits
 
-# Exponent limit on both sides of 0 if nothing is f16; doubled for f64.
+# Exponent limit on both sides of 0; doubled for f64. The limits of f16, MIN_EXPONENT and MAX_EXPONENT, are tried too.
 UNIT_REACH = 30
 # Maximum units counted at once. An accumulator with 13 fraction bits holds twice as many.
 MAX_UNITS = 1 << 13
@@ -40,10 +40,14 @@ class Units:
         return 1 << max(1, sum(self.large) - sum(self.unit) - _KEPT + 1)
 
 
+def _limits(spec: Spec) -> tuple[int, int]:
+    """Return the exponent limit, and the bits of the widest accumulator."""
+    return (2 * UNIT_REACH, _KEPT + 29) if spec.out.name == "f64" else (UNIT_REACH, _KEPT)
+
+
 def unit_candidates(spec: Spec) -> Iterator[Units]:
     """Yield units from the widest separation that the formats allow to the one that f16 partial sums need."""
-    reach, kept = (2 * UNIT_REACH, _KEPT + 29) if spec.out.name == "f64" else (UNIT_REACH, _KEPT)
-    a, b = spec.a, spec.b
+    a, b, (reach, kept) = spec.a, spec.b, _limits(spec)
     high, low = min(a.max_exponent + b.max_exponent, reach), max(lowest(a) + lowest(b), -reach)
     seen = set()
     for least in (low, max(low, MIN_EXPONENT)):
@@ -56,9 +60,10 @@ def unit_candidates(spec: Spec) -> Iterator[Units]:
 
 def units_of_b(spec: Spec, a: int) -> Units:
     """Return units for an A with all elements 2^a: B alone separates the large product from the units."""
-    low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -UNIT_REACH - a)
-    high = min(spec.b.max_exponent, UNIT_REACH - a)
-    most = min(MAX_UNITS, 1 << spec.out.mantissa_bits + 1, 1 << max(0, high - low - _KEPT))
+    reach, kept = _limits(spec)
+    low = max(spec.b.min_exponent, spec.out.min_exponent - spec.out.mantissa_bits - a, -reach - a)
+    high = min(spec.b.max_exponent, reach - a)
+    most = min(MAX_UNITS, 1 << spec.out.mantissa_bits + 1, 1 << max(0, high - low - kept))
     return Units((a, low), (a, high), most)
 
 
