@@ -85,7 +85,7 @@ def gemm_command(
     Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for torch and triton on a GPU.
 
     Exit status 0: every row is confirmed and no result is wrong. 1: a row is not confirmed, a term is missing or counted twice,
-    two rows differ, or --sweep found different bits. 2: it could not be probed. 130: interrupted.
+    two rows differ or may differ, or --sweep found different bits. 2: it could not be probed. 130: interrupted.
 
     \b
     Examples:

@@ -90,7 +90,7 @@ def reduce_command(
     Needs: nothing for numpy; torch for torch callables; extra cuda13 or cuda12 for a GPU.
 
     Exit status 0: every row is confirmed and no result is wrong. 1: a row is not confirmed, an element is missing or counted
-    twice, two rows differ, or --sweep found different bits. 2: it could not be probed. 130: interrupted.
+    twice, two rows differ or may differ, or --sweep found different bits. 2: it could not be probed. 130: interrupted.
 
     \b
     Examples:

@@ -47,9 +47,11 @@ class Diff:
 
 def diff(a: Report, b: Report, only: Collection[str] = ()) -> Diff:
     """Compare two reports. only: fields to compare, all if it is empty. Raises UnknownName for unknown fields,
-    AccprobeError if both hold claims, but none of one kind.
+    AccprobeError if both hold claims, but none of one kind, or if one has sweeps only.
     """
     kinds = [dict.fromkeys(f"{claim.kind}s" for claim in side.claims) for side in (a, b)]
+    if letter := next((letter for letter, side in zip("AB", (a, b), strict=True) if side.sweeps and not side.claims), ""):
+        raise AccprobeError(f"{letter} has sweeps only, which are not compared: give reports of run, gemm, reduce or function")
     if all(kinds) and not kinds[0].keys() & kinds[1].keys():
         held = ", B ".join(" and ".join(each) for each in kinds)
         raise AccprobeError(f"A holds {held}: compare two reports of one kind")

@@ -196,7 +196,8 @@ def _side(side: str, report: Report) -> str:
         matched = f"; models of {which} match {explained_text(one for row in rows for one in row.explains)}" if rows else ""
         models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{matched}"
-    return ": ".join(filter(None, (name, status_counts(report.claims))))
+    missing = report.measurable - len(report.measured)
+    return ": ".join(filter(None, (name, "stopped early" * bool(missing), status_counts(report.claims, missing))))
 
 
 def requirement_blocks(outcomes: Sequence[Outcome], missing: str = "") -> Iterator[Element]:
