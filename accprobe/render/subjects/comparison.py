@@ -196,7 +196,7 @@ def _side(side: str, report: Report) -> str:
         matched = f"; models of {which} match {explained_text(one for row in rows for one in row.explains)}" if rows else ""
         models = f"published models of {so_many(len(report.measured), 'instruction')}; nothing was measured"
         return f"{name}: SIMULATED, {models}{matched}"
-    missing = report.measurable - len(report.measured)
+    missing = report.measurable - len(report.measured) if report.instructions else 0
     return ": ".join(filter(None, (name, "stopped early" * bool(missing), status_counts(report.claims, missing))))
 
 
