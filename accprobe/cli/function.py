@@ -70,8 +70,8 @@ def function_command(
 
     Needs: nothing for numpy; torch for its functions; extra cuda13 or cuda12 for a GPU.
 
-    Exit status 0: every function is confirmed, or --versus finds no difference. 1: a function is not confirmed, or two differ.
-    2: it could not be measured. 130: interrupted.
+    Exit status 0: every function that the device has is confirmed; with --versus, no difference is found. 1: a function is not
+    confirmed; with --versus, two differ. 2: it could not be measured. 130: interrupted.
 
     \b
     Examples:

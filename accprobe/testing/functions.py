@@ -1,8 +1,8 @@
 """Assertions on matrix products and reductions, which probe the function, and on torch programs.
 
 f: any function of a [M, K] and b [K, N] that returns d [M, N], or of x [rows, K] that returns a sum for each row. The
-AssertionError has the finding, its place, and for a function at the top level of a file the command for a closer look. A
-function that raises, or returns no array of numbers of that shape, is an AccprobeError.
+AssertionError has the finding, its place, and for an f at the top level of a file the command for a closer look. An f that
+raises, or returns no array of numbers of that shape, is an AccprobeError.
 """
 
 from __future__ import annotations
