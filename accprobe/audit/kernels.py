@@ -201,8 +201,8 @@ _Rule = Literal["accumulator", "required", "forbidden"]
 class Requirements:
     """bits: minimum fraction bits of every accumulator; unknown ones fail; None: any. promoted_within: sums that are promoted
     after at most so many products pass without `bits`; None: none do. required: every kernel with matrix opcodes has one of
-    these; forbidden: none has any. Opcodes may be incomplete ("QGMMA", "HMMA.16816") or globs. Raises UnknownName if the
-    part of a pattern before its first "." is no known matrix opcode.
+    these; forbidden: none has any. Opcodes may be incomplete ("QGMMA", "HMMA.16816") or globs. Raises UnknownName if a
+    pattern, up to its first ".", names no known matrix opcode.
     """
 
     bits: int | None = None

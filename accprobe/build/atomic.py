@@ -1,4 +1,4 @@
-"""Work that nothing divides: file writes, of which a reader sees all or nothing, locks for files, and delayed signals."""
+"""Atomic work: file writes that a reader sees whole or not at all, locks for files, and delayed signals."""
 
 from __future__ import annotations
 

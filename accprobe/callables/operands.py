@@ -86,8 +86,8 @@ class Layout:
         """Return factors for products of these signs (0: zero) and exponents, as far as the formats have these exponents.
 
         signs, exponents, significands: [n, TERMS] of `accprobe.gemm.dots`, with X as first term and -X, if any, as last.
-        significands: of the factor of A in eighths, or ANY_SIGNIFICAND; 12 gives that of B 1.5, too. A significand for which
-        the format lacks bits becomes 1.
+        significands: of the factor of A in eighths, or ANY_SIGNIFICAND; with 12, the factor of B has 1.5 too. A significand for
+        which the format lacks bits becomes 1.
         """
         spec = self.spec
         low_a, low_b = lowest(spec.a), lowest(spec.b)

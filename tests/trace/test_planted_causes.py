@@ -275,45 +275,6 @@ def test_unusual_tensors_are_compared_or_not_called_equal(one: Any, other: Any, 
     assert text in trace_headline(run_both(ProgramRun(function=lambda: one(x)), ProgramRun(function=lambda: other(x))))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: x.t() @ x,
-        lambda x: x.t() @ x + 1,
-        lambda x: x.sum(0),
-        lambda x: x - x.mean(),
-        lambda x: x.norm(),
-        lambda x: x.softmax(0),
-        lambda x: torch.native_batch_norm(x + 1, None, None, None, None, True, 0.1, 1e-5)[0],
-        lambda x: torch.func.grad(lambda w: (x * w).sum())(torch.ones(16)),
-    ],
-)
-def test_sums_over_the_batch_are_not_comparable(function: Callable[[Any], Any]) -> None:
-    """Sums of 1 and of 8 products were "the products are added in another order", verified."""
-    x = torch.rand(8, 16, generator=torch.Generator().manual_seed(0)) + 1
-    one, other = (ProgramRun(function=lambda batch: function(x[:batch].clone()), keywords={"batch": n}) for n in (1, 8))
-    found = run_both(one, other, "batch=1:8")
-    assert trace_headline(found).startswith("not comparable: aten.")
-    assert (found.origins, found.count("consequence"), found.equal) == ([], 0, False)
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (lambda x: x.cumsum(1).sort(-1)[0].flip(1), "equal"),
-        (lambda x: torch.where(x > 1.5, x, -x) + 1, "equal"),
-        (lambda x: x.flatten().sort()[0], "unmapped"),
-        (lambda x: x.flip(0) + 1, "unmapped"),
-        (lambda x: (x > 1.5).nonzero(), "unmapped"),
-    ],
-)
-def test_rows_that_an_operation_mixes_are_not_comparable(function: Callable[[Any], Any], expected: str) -> None:
-    x = torch.rand(8, 16, generator=torch.Generator().manual_seed(0)) + 1
-    one, other = (ProgramRun(function=lambda batch: function(x[:batch].clone()), keywords={"batch": n}) for n in (1, 8))
-    found = run_both(one, other, "batch=1:8")
-    assert (found.count("unmapped") > 0, found.origins) == (expected == "unmapped", [])
-
-
 def test_one_flipped_bit_is_not_explained(tmp_path: Path) -> None:
     (origin,) = differences(same, flipped).origins
     assert origin.cause.kind == "unknown"
