@@ -68,7 +68,7 @@ class CallableAdapter:
         self._operands = tuple(operands)
 
     def _scales(self, scales: ScaleWords | None) -> tuple[Singles, Singles]:
-        """Return the scales as the function takes them: with "128x128", B has one column of scales for each block of columns."""
+        """Return the scales as the function takes them: B has one column of scales for each block of columns if "128x128"."""
         words = scales or unit_scales(self.spec)
         return words.a, words.b[:, ::BLOCK] if self.spec.scale == "128x128" else words.b
 
